@@ -1,0 +1,1 @@
+"""Jobs that are never lost and never run twice by accident."""
