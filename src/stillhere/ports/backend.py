@@ -1,0 +1,364 @@
+"""The backend port: the verbs of the queue as values, their replies, and what a store promises for them.
+
+A verb is a frozen value (`Claim(queue="default", worker=w, n=7, slots=20)`); a store runs it and returns the verb's
+reply. One verb is one file of the same stem in `lua/` or `sql/`. Verbs as values give one way in for asyncio and for
+threads, let a batch travel in one round trip (`call_many`), and let a test send the same request late, twice and out
+of order, which every verb must survive (G12).
+
+Who calls what: a producer `Enqueue`, `Cancel`, `Retry`, `Look`. A worker child `Register`, `Claim`, `Beat`, `Settle`,
+`Checkpoint`, `Progress`, `End` (to leave). Its supervisor `Renew`, `Tick`, `Sweep`, `End`.
+
+The guarantees a store gives; the conformance suite tests each under its number on every store.
+
+G1  Enqueue is durable when it returns; the same id, or a live unique key, twice is one job, and the caller learns which.
+G2  Grant: a ready job goes to one worker; each grant raises the job's token; no token is granted twice.
+G3  Lease end: judged by the store's lease clock and the holder's own length; other workers' settings cannot shorten it.
+G4  Renew works only for what the worker still holds; it takes nothing back and shortens nothing but, by the holder's
+    own word when it drains, the holder's own lease.
+G5  Settle counts only under the current worker and token, is one atomic step with all that it entails, and says so when
+    it is repeated. A finished id stays known for at least 10 minutes.
+G6  Checkpoint and progress are written only under the current token, in their own order; the next grant carries the
+    last checkpoint.
+G7  Expire acts only on leases that are over at the moment of writing, once each, in bounded steps; it counts a loss and
+    never a failure; suspects of a crash run apart; a grant that nobody answered returns without a charge.
+G8  Cancel: a waiting job at once; a running one hears of it within a second and ends cancelled on whatever way out.
+G9  Due: a delayed, retried or scheduled job becomes ready once, not before its time, and holds no lease while it waits.
+G10 Wake: notifications are hints; with every one of them lost, polling still finishes all work.
+G11 No limbo: at every instant a job is in exactly one place; `Audit` finds one that is not.
+G12 Bounded and repeatable: each call ends within its deadline; every verb is safe late, twice and out of order.
+G13 A job of any length runs once while its worker process and one of its two voices live.
+G14 Recovery is bounded: 1 s (and 0.1 s per GB held) after a worker dies under its supervisor; 1.3 T + 1 s of contact
+    after a whole host dies.
+G15 Nobody re-enqueues by the clock: heal adds a job only to a queue that is empty, in one atomic step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Generic, Literal, Protocol, TypeVar
+
+import msgspec
+
+from stillhere.domain.job import RECORD_VERSION, Grant, JobRecord, NewRecord, Outcome, OutcomeKind, Verdict
+from stillhere.domain.states import State
+
+R = TypeVar("R")
+
+BATCH = 100
+"""Most jobs that one call of `Enqueue`, `Settle`, `Progress` or `End` touches: bounds a script to a few ms (G7)."""
+
+
+class Verb(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
+    """A request to the store about one queue; `R` is the type of its reply."""
+
+    queue: str
+
+
+# ---------------------------------------------------------------------------------------------------- producers
+
+
+class Enqueued(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one new job."""
+
+    id: str
+    """The job that stands: the new one, or the one that was there."""
+    created: bool
+    state: State
+    conflict: Literal["", "id", "unique"] = ""
+    """Why nothing was created."""
+    known: bool = True
+    """False: live workers are there and none of them knows the task."""
+
+
+class Enqueue(Verb[list[Enqueued]], frozen=True, kw_only=True):
+    """Add up to `BATCH` jobs in one step (G1). With `on_conflict="replace"` a *waiting* holder of the key is cancelled."""
+
+    jobs: Sequence[NewRecord]
+
+
+class Look(Verb[JobRecord | None], frozen=True, kw_only=True):
+    """Read one job."""
+
+    job: str
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to `Cancel`; `changed` False: it had ended, was being cancelled already, or is unknown (`state` None)."""
+
+    changed: bool
+    state: State | None
+
+
+class Cancel(Verb[Cancelled], frozen=True, kw_only=True):
+    """Cancel a job: at once when it waits; when it runs, flag it and tell its worker (G8)."""
+
+    job: str
+    reason: str = "cancelled"
+    retention_ms: int | None = None
+
+
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to `Retry`; `state` is the one before, None: unknown."""
+
+    changed: bool
+    state: State | None
+
+
+class Retry(Verb[Retried], frozen=True, kw_only=True):
+    """Make a waiting retry ready now, or a dead letter ready with fresh budgets. Nothing else changes."""
+
+    job: str
+
+
+# ------------------------------------------------------------------------------------------------ worker's voice
+
+Standing = Literal["ok", "gone", "over"]
+"""`gone`: this worker id is closed for ever. `over`: the lease is past its end; renew first, then repeat."""
+
+
+class Register(Verb[Literal["ok", "exists", "gone"]], frozen=True, kw_only=True):
+    """Open a lease under a new worker id. Repeated with the same id while it lives: `exists`; once closed: `gone`."""
+
+    worker: str
+    lease_ms: int
+    tasks: Sequence[str] = ()
+    """The names (and aliases) it can run; others are set aside for a worker that can (never a hot loop)."""
+    record_version: int = RECORD_VERSION
+    info: Mapping[str, str] = {}
+    """For people: `host`, `pid`, `name`, `slots`, `version`."""
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to `Claim`."""
+
+    standing: Literal["ok", "gone", "over", "old"]
+    """`old`: a later claim has been served already; this one was late and got nothing."""
+    jobs: list[Grant] = []
+    more: bool = False
+    """Work is left that this worker could have taken with more slots."""
+    next_due_ms: int | None = None
+    """Until the next scheduled job is due, in ms from now."""
+    paused: bool = False
+    dropped: list[str] = []
+    """Ids that the claim met and set aside because they were not jobs (dead letters now, or garbage)."""
+
+
+Lanes = Literal["pool", "solo", "both"]
+
+
+class Claim(Verb[Claimed], frozen=True, kw_only=True):
+    """Take up to `slots` ready jobs (G2). The same `n` again gives the same grants; a lower one is refused.
+
+    `lanes`: `pool` the ordinary lanes; `solo` only suspects, one at a time; `both` a suspect first, and then only
+    that one, else the ordinary lanes: for a worker that runs nothing else.
+    """
+
+    worker: str
+    n: int
+    slots: int
+    lanes: Lanes = "pool"
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True):
+    """A (job, token) pair: one grant."""
+
+    job: str
+    token: int
+
+
+class BeatReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to `Beat`. Only pairs of the list that was sent can be lost."""
+
+    standing: Literal["ok", "gone"]
+    lost: list[Held] = []
+    cancelled: list[Held] = []
+    returned: list[str] = []
+    """Grants the store had for this worker that were answered and yet not held: ready again."""
+
+
+class Beat(Verb[BeatReply], frozen=True, kw_only=True):
+    """The worker's own voice: renew, say what is held, hear what is lost or cancelled (G4, G8).
+
+    `held` contains every grant whose settle is not confirmed. `lease_ms` given: the holder lowers its own lease to
+    that length (a drain). A lease already over but not yet ended is renewed: nobody else has its jobs.
+    """
+
+    worker: str
+    answered: int
+    held: Sequence[Held] = ()
+    lease_ms: int | None = None
+
+
+class SettledOne(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one outcome."""
+
+    status: Literal["ok", "already", "stale", "unknown"]
+    """`already`: this token was settled before (`outcome` says how). `stale`: the job is not under this token."""
+    state: State | None = None
+    outcome: OutcomeKind | None = None
+
+
+class Settle(Verb[list[SettledOne]], frozen=True, kw_only=True):
+    """End up to `BATCH` runs, each under its token (G5). A run that was being cancelled ends cancelled, unless it succeeded."""
+
+    worker: str
+    outcomes: Sequence[Outcome]
+
+
+WriteStatus = Literal["ok", "older", "stale"]
+
+
+class Checkpoint(Verb[WriteStatus], frozen=True, kw_only=True):
+    """Store where the run got to (G6). `number` rises with each write under one token; a lower one changes nothing."""
+
+    worker: str
+    job: str
+    token: int
+    number: int
+    value: str
+
+
+class ProgressItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One job's newest progress, JSON `{"done","total","note"}`; the store adds `at`."""
+
+    job: str
+    token: int
+    number: int
+    value: str
+
+
+class Progress(Verb[list[WriteStatus]], frozen=True, kw_only=True):
+    """Store the progress of up to `BATCH` runs (G6)."""
+
+    worker: str
+    items: Sequence[ProgressItem]
+
+
+# --------------------------------------------------------------------------------------------- supervisor's voice
+
+
+class Renewed(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to `Renew`; `unknown`: no such worker (also after the store lost its data)."""
+
+    standing: Literal["ok", "gone", "unknown"]
+    returned: list[str] = []
+
+
+class Renew(Verb[Renewed], frozen=True, kw_only=True):
+    """The supervisor's voice: keep a worker's lease alive, pass on its highest answered claim.
+
+    `hand_back`: the child's loop has been silent; what it was granted under a higher number is ready again at once.
+    """
+
+    worker: str
+    answered: int
+    hand_back: bool = False
+
+
+class Ticked(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to `Tick` and the common part of a sweep."""
+
+    lease_clock: int
+    gap_ms: int
+    suspects: int = 0
+    """Jobs that wait in the suspects' lane."""
+
+
+class Tick(Verb[Ticked], frozen=True, kw_only=True):
+    """Move the lease clock: supervisors send one each half gap, so that it runs while anybody is there."""
+
+
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to `Sweep`: the workers whose lease is over or that are closed but still hold jobs; the caller ends each."""
+
+    over: list[str] = []
+    returned: list[str] = []
+    """Grants that nobody had answered for a whole lease length: ready again, nothing counted."""
+    suspects: int = 0
+
+
+class Sweep(Verb[Swept], frozen=True, kw_only=True):
+    """Find at most `limit` leases that are over (G7), and take back grants that were never answered."""
+
+    limit: int = 20
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to `End`."""
+
+    status: Literal["more", "ended", "alive", "unknown"]
+    """`more`: repeat the same call. `alive`: the lease is not over and `force` was not given."""
+    returned: list[str] = []
+    suspects: list[str] = []
+    dead: list[str] = []
+    cancelled: list[str] = []
+
+
+class End(Verb[Ended], frozen=True, kw_only=True):
+    """Close a worker id for ever and make its jobs ready, at most `limit` a call (G7).
+
+    `verdicts` names what the end means for single jobs, `default` for all others it had answered; grants it never
+    answered are bystanders whatever is said. The first `reason` stays. A worker that leaves ends itself, forced, with
+    the default `INTERRUPTED`.
+    """
+
+    worker: str
+    reason: str
+    force: bool = False
+    default: Verdict = Verdict.VANISHED
+    verdicts: Mapping[str, Verdict] = {}
+    limit: int = BATCH
+
+
+# ------------------------------------------------------------------------------------------------------- stores
+
+
+class Hint(msgspec.Struct, frozen=True, kw_only=True):
+    """Something may have changed: work came (`wake`), or a job this worker holds is to be cancelled (`cancel`)."""
+
+    kind: Literal["wake", "cancel"]
+    queue: str
+    job: str | None = None
+    token: int | None = None
+
+
+class Hints(Protocol):
+    """A worker's ear, on a connection of its own. Losing a hint costs one poll, never a job (G10)."""
+
+    def want(self, wake: bool) -> None:  # noqa: FBT001
+        """Listen for work too (True), or only for cancels (False). Takes effect at once, also in mid wait."""
+
+    async def next(self, timeout: float) -> Hint | None:  # noqa: ASYNC109
+        """Wait at most `timeout` seconds for a hint; None when none came. Raises `StoreUnavailable`."""
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+
+
+class AsyncStore(Protocol):
+    """A store behind asyncio. Every call ends within `timeout` seconds; it is never repeated behind the caller's back."""
+
+    async def call(self, verb: Verb[R], *, timeout: float | None = None) -> R:  # noqa: ASYNC109
+        """Run one verb. Raises `StoreUnavailable` (not reached, no answer in time), `StoreFull` (no memory left)."""
+
+    async def call_many(self, verbs: Sequence[Verb[R]], *, timeout: float | None = None) -> list[R]:  # noqa: ASYNC109
+        """Run verbs in one round trip; each is atomic by itself, the first error is raised after all have run."""
+
+    def hints(self, worker: str, queues: Sequence[str]) -> Hints:
+        """Open the ear of a worker."""
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+
+
+class SyncStore(Protocol):
+    """The same behind blocking calls, for threads and scripts. Safe to use from several threads."""
+
+    def call(self, verb: Verb[R], *, timeout: float | None = None) -> R:
+        """Run one verb; errors as in `AsyncStore.call`."""
+
+    def call_many(self, verbs: Sequence[Verb[R]], *, timeout: float | None = None) -> list[R]:
+        """Run verbs in one round trip; errors as in `AsyncStore.call_many`."""
+
+    def close(self) -> None:
+        """Close all connections."""

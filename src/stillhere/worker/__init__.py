@@ -1,0 +1,1 @@
+"""What runs jobs: a supervisor without user code, and children with it."""

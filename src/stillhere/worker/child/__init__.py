@@ -1,0 +1,1 @@
+"""The process with user code: it claims, runs and settles."""

@@ -1,0 +1,1 @@
+"""The process without user code: it starts children, speaks for them, and buries them."""
