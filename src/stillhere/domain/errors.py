@@ -11,8 +11,6 @@ All of them can be pickled (their ``args`` are the arguments of their constructo
 pools send exceptions from one process to another.
 """
 
-# ruff: noqa: N818 - the names say what happened (JobFailed, StoreFull) or what to do (Retry); "Error" would add nothing
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
@@ -20,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from stillhere.domain.durations import Duration, milliseconds
 
 if TYPE_CHECKING:
-    from stillhere.domain.job import JobInfo
+    from stillhere.domain.job import JobRecord
 
 StopReason = Literal["cancelled", "timeout", "stalled", "lease_lost", "shutdown"]
 
@@ -95,7 +93,7 @@ class JobFailed(StillhereError):
     stored data would run foreign code.
     """
 
-    def __init__(self, error_type: str, message: str, traceback: str, info: JobInfo) -> None:
+    def __init__(self, error_type: str, message: str, traceback: str, info: JobRecord) -> None:
         super().__init__(error_type, message, traceback, info)
         self.error_type = error_type
         self.message = message
@@ -109,7 +107,7 @@ class JobFailed(StillhereError):
 class JobCancelled(StillhereError):
     """The job ended as cancelled (by `cancel` or by its own `Discard`), so there is no result."""
 
-    def __init__(self, reason: str, info: JobInfo) -> None:
+    def __init__(self, reason: str, info: JobRecord) -> None:
         super().__init__(reason, info)
         self.reason = reason
         self.info = info
