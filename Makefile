@@ -25,11 +25,13 @@ test: $(VENV)/.dev ## Run all tests: first the main part, then the faults, one a
 	exit $$rc
 
 check: $(VENV)/.dev ## Lint, format, types, imports, house rules: under a minute
-	$(BIN)/ruff check --quiet .
-	$(BIN)/ruff format --quiet --check .
-	$(BIN)/mypy --no-error-summary
-	$(BIN)/lint-imports --no-logo >$(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
-	$(BIN)/python -m pytest -q tests/test_house.py
+	@rc=0; run() { echo "$$*"; "$$@" || rc=1; }; \
+	run $(BIN)/ruff check --quiet .; \
+	run $(BIN)/ruff format --quiet --check .; \
+	run $(BIN)/mypy --no-error-summary; \
+	run $(BIN)/lint-imports --no-logo; \
+	run $(BIN)/python -m pytest -q tests/test_house.py; \
+	exit $$rc
 
 fix: $(VENV)/.dev ## Mend what the linter and the formatter can
 	$(BIN)/ruff check --fix .

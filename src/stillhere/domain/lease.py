@@ -64,7 +64,7 @@ class LeasePlan:
         if not MIN_LEASE_S <= self.length_s < math.inf:
             message = f"A lease of {self.length_s:g} s cannot be kept: the shortest is {MIN_LEASE_S:g} s."
             raise ValueError(message)
-        if not 0 < self.gap_s or self.trust_limit <= self.worst_age():
+        if self.gap_s <= 0 or self.trust_limit <= self.worst_age():
             message = f"A gap of {self.gap_s:g} s does not fit a lease of {self.length_s:g} s."
             raise ValueError(message)
 
