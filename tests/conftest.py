@@ -10,6 +10,8 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.support.fixtures"]
+
 settings.register_profile(
     "ci",
     derandomize=True,

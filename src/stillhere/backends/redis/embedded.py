@@ -199,7 +199,7 @@ class _Membership:
         socket_path = place_socket(self.store, self.environ)
         if socket_path.parent == self.store:
             socket_path = Path(socket_path.name)
-        subprocess.run(  # noqa: S603 - our own guard, by absolute paths
+        subprocess.run(
             [sys.executable, "-I", "-S", guard.__file__, socket_path, self.binary, str(guard_fd), str(report_fd)],
             cwd=self.store,
             env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},

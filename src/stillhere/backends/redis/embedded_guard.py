@@ -1,7 +1,7 @@
 """The guard of the embedded store: a tiny process that starts the server, and ends it when nobody uses it any more.
 
-`embedded` starts it as a script, ``python -I -S embedded_guard.py SOCKET BINARY LOCK REPORT``, in the store's directory;
-so it imports nothing but the standard library, and names all its files from there (a project may be moved meanwhile).
+`embedded` starts it as a script, ``python -I -S embedded_guard.py SOCKET BINARY LOCK REPORT``, in the store's
+directory; so it imports nothing but the standard library, and names its files from there (a project may be moved).
 `embedded` also imports the few functions at the top, which both sides need.
 
 Three files are locked (`flock`) and mean something only by that. The kernel drops a lock with the last descriptor, so
@@ -171,14 +171,13 @@ class Guard:
     def _take_server_lock(self) -> int:
         """Wait for a server whose guard was killed to be gone; where nothing kills it, ask it to go."""
         over = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < over:
-            lock = try_lock(Path(SERVER_LOCK))
-            if lock is not None:
-                return lock
+        while (lock := try_lock(Path(SERVER_LOCK))) is None:
+            if time.monotonic() > over:
+                self._fail(f"another server still writes to this store, {_PATIENCE_S:.0f} s after its guard was gone")
             if sys.platform != "linux":
                 ask(read_record(Path()).get("socket", self.socket_path), "SHUTDOWN NOSAVE")
             time.sleep(0.01)
-        self._fail(f"another server still writes to this store, {_PATIENCE_S:.0f} s after its guard was gone")
+        return lock
 
     def _options(self) -> list[str]:
         options = {
@@ -250,7 +249,7 @@ class Guard:
         for path in (Path(RECORD), Path(self.socket_path)):
             with contextlib.suppress(OSError):
                 path.unlink()
-        if os.path.isabs(self.socket_path):
+        if Path(self.socket_path).is_absolute():
             with contextlib.suppress(OSError):
                 Path(self.socket_path).parent.rmdir()
 

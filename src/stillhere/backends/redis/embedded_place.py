@@ -76,7 +76,9 @@ def store_in(directory: Path) -> Path:
     directory = directory.resolve()
     store = directory if directory.name == STORE else directory / STORE
     if not store.parent.is_dir():
-        msg = f"No embedded store can be kept in {directory}: there is no such directory. Make it, or set STILLHERE_URL."
+        msg = (
+            f"No embedded store can be kept in {directory}: there is no such directory. Make it, or set STILLHERE_URL."
+        )
         raise ConfigurationError(msg)
     return store
 
@@ -129,7 +131,7 @@ def prepare_store(store: Path) -> None:
         raise ConfigurationError(msg) from error
     msg = (
         f"The embedded store in {store} belongs to uid {(owners - {os.geteuid()}).pop()}, and this process runs as "
-        f"uid {os.geteuid()}. Use it as its owner, or set STILLHERE_URL, or STILLHERE_EMBEDDED=/a/directory of your own."
+        f"uid {os.geteuid()}. Run it as the owner, or set STILLHERE_URL, or STILLHERE_EMBEDDED=/your/own/directory."
     )
     raise ConfigurationError(msg)
 
