@@ -38,7 +38,7 @@ fix: $(VENV)/.dev ## Mend what the linter and the formatter can
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.dev ## Draw the generated parts of the docs again
-	$(BIN)/python -m tests.test_house
+	$(BIN)/python -m docs.draw
 
 bench: $(VENV)/.dev ## Measure throughput beside a bare client loop
 	$(BIN)/python benchmarks/throughput.py $(ARGS)
