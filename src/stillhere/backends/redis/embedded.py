@@ -54,9 +54,9 @@ def ensure_embedded(directory: Path | None = None, *, environ: Mapping[str, str]
         membership = _memberships.get(store)
         if membership is None:
             membership = _Membership(store, server_binary(), environ)
-            _memberships[store] = membership
         membership.ensure()
         membership.handles += 1
+        _memberships[store] = membership
     return EmbeddedServer(membership)
 
 
@@ -85,9 +85,10 @@ class EmbeddedServer:
         return self._membership.version
 
     def ensure(self) -> None:
-        """See to it that the server still has its guard, microseconds when it has; for use before a new connection.
+        """See to it that the server is there and answers: a fraction of a millisecond when it does.
 
-        A guard that was killed takes the server with it, and only an owner can start both again.
+        For use when a connection fails: a guard that was killed took the server with it, and only an owner can start
+        both again.
         """
         with _lock:
             if not self._closed:
@@ -124,8 +125,8 @@ class _Membership:
         try:
             if self.owner_fd is None:
                 self._join()
-            elif (fd := guard.try_lock(self.store / guard.GUARD_LOCK)) is not None:
-                self._find_server(fd)
+            else:
+                self._find_server()
         except OSError as error:
             msg = (
                 f"The embedded store in {self.store} cannot be used: {error.strerror or error}. "
@@ -143,7 +144,7 @@ class _Membership:
         prepare_store(self.store)
         self.owner_fd = self._become_owner()
         try:
-            self._find_server(None)
+            self._find_server()
         except BaseException:
             self.leave()
             raise
@@ -158,14 +159,13 @@ class _Membership:
             time.sleep(_LOOK_AGAIN_S)
         return fd
 
-    def _find_server(self, guard_fd: int | None) -> None:
+    def _find_server(self) -> None:
+        """Until it answers; whoever finds it without a guard starts one."""
         over = time.monotonic() + _PATIENCE_S
         while True:
-            if guard_fd is None:
-                guard_fd = guard.try_lock(self.store / guard.GUARD_LOCK)
+            guard_fd = guard.try_lock(self.store / guard.GUARD_LOCK)
             if guard_fd is not None:
                 self._start_guard(guard_fd)
-                guard_fd = None
             record = guard.read_record(self.store)
             path = os.fspath(self.store / record["socket"]) if "socket" in record else ""
             match guard.state_of(path) if path else "away":
