@@ -56,7 +56,7 @@ class Hooks:
                 return self._codecs[kind][0](value)
         if hasattr(type(value), "__pydantic_validator__"):
             return value.model_dump(round_trip=True)
-        raise NotImplementedError  # msgspec's word for "no idea", turned into a TypeError by it
+        raise TypeError(f"{type(value).__name__} is no type of JSON's")
 
     def decode(self, annotation: Value, value: Value) -> Value:
         """Build what the annotation names from JSON's types; abstract annotations take the value as it is."""
@@ -68,7 +68,7 @@ class Hooks:
             return kind.model_validate_json(json.dumps(value))
         if kind is object or inspect.isabstract(kind):
             return value
-        raise NotImplementedError
+        raise TypeError(f"{codec_words.spell_type(annotation)} cannot be built from JSON")
 
 
 NO_HOOKS = Hooks()

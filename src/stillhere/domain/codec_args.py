@@ -83,7 +83,7 @@ class CallCodec:
         except ArgumentError:
             raise
         except Exception as error:
-            text = f"{self.task}: the stored arguments do not fit {self.binder.text()}: {_reason(error)}."
+            text = f"{self.task}: the stored arguments do not fit {self.binder.text()}: {codec_words.reason(error)}."
             raise ArgumentError(text) from None
 
     def unique_digest(self, args: Args, kwargs: Kwargs) -> str:
@@ -112,7 +112,7 @@ class CallCodec:
             return self._value_codec(self._result_annotation).decode(raw)
         except Exception as error:
             kind = codec_words.spell_type(self._result_annotation)
-            text = f"{self.task}: the stored result cannot be read as {kind}: {_reason(error)}."
+            text = f"{self.task}: the stored result cannot be read as {kind}: {codec_words.reason(error)}."
             raise ArgumentError(text) from None
 
     def encode_checkpoint(self, value: Value) -> str:
@@ -130,7 +130,7 @@ class CallCodec:
             return codec.decode(raw)
         except Exception as error:
             text = f"{self.task}: the stored checkpoint cannot be read as {codec_words.spell_type(kind)}"
-            raise CheckpointUnreadable(f"{text}: {_reason(error)}.") from None
+            raise CheckpointUnreadable(f"{text}: {codec_words.reason(error)}.") from None
 
     # --------------------------------------------------------------------------------------------------- within
 
@@ -186,22 +186,25 @@ class CallCodec:
     def _refusal(self, record: msgspec.Struct, extra: dict[str, Value], error: Exception) -> ArgumentError:
         """Which argument it was: each is tried alone, since the whole record's error may name none."""
         given = self.binder.given(record)
-        for name, annotation in zip(self.binder.names, self.binder.annotations, strict=True):
+        annotations = dict(zip(self.binder.names, self.binder.annotations, strict=True))
+        for name, value in (given | extra).items():
+            source = name if name in given else self.binder.extra_name or ""
             try:
                 if name in given:
-                    self._value_codec(annotation).encode(given[name])
+                    self._value_codec(annotations[name]).encode(value)
+                elif self._extra is not None:
+                    self._extra.encode({name: value})
             except Exception as alone:
-                subject = Subject(self.task, f"argument {name!r}", name, self.binder.given_annotation(name))
-                return ArgumentError(self._words(subject, given[name], alone))
-        name = self.binder.extra_name or ""
-        return ArgumentError(self._words(Subject(self.task, f"argument {name!r}", name), extra, error))
+                subject = Subject(self.task, f"argument {name!r}", name, self.binder.given_annotation(source))
+                return ArgumentError(self._words(subject, value, alone))
+        return ArgumentError(self._words(Subject(self.task, "the call"), extra, error))
 
     def _words(self, subject: Subject, value: Value, error: Exception) -> str:
         if isinstance(error, Unfaithful):
             return codec_words.changed(subject, error.difference, value)
         if isinstance(error, msgspec.ValidationError):
             return codec_words.not_allowed(subject, value, error)
-        if not isinstance(error, RecursionError) and not self._encodes(value):
+        if isinstance(error, TypeError) and not self._encodes(value):
             return codec_words.not_storable(subject, value, self._encodes)
         return codec_words.broken(subject, error)
 
@@ -240,10 +243,6 @@ class _RecordCodec(ValueCodec):
             if found is not None:
                 return found
         return None
-
-
-def _reason(error: Exception) -> str:
-    return str(error).replace("`", "").rstrip(".") or type(error).__name__
 
 
 def _splice(left: bytes, right: bytes) -> bytes:

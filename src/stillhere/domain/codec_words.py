@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _SHOWN = (int, float, Decimal, date, time, timedelta)
 _PATH = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`")
+_MISMATCH = re.compile(r"Expected `[^`]*`, got |Invalid ")
 _STEP = re.compile(r"\[(\d+)\]|\.(\w+)")
 _LOOKED_AT = 50
 
@@ -58,9 +59,11 @@ def changed(subject: Subject, found: Difference, value: Value) -> str:
     given, back = type(found.given), type(found.back)
     cure = _annotate(subject, value)
     here = f"{subject.task}: {subject.label}"
+    bare = subject.annotation in (inspect.Parameter.empty, Any)
     if given is back or " key " in found.path:
-        return f"{here}{_would_change(found)}. Pass what {_annotation_of(subject)} can hold, or change the annotation."
-    if subject.annotation in (inspect.Parameter.empty, Any):
+        other = f"Pass what {_holder(subject)} can hold, or change the annotation."
+        return f"{here}{_would_change(found)}. {cure if bare and given is not back else other}"
+    if bare:
         missing = "has no annotation" if subject.annotation is inspect.Parameter.empty else "is annotated Any"
         if not found.path:
             return f"{here} {missing} and would come back as {back.__name__}. {cure}"
@@ -75,11 +78,12 @@ def changed(subject: Subject, found: Difference, value: Value) -> str:
 def not_storable(subject: Subject, value: Value, encodes: Callable[[Value], bool]) -> str:
     """The value, or a part of it, is of a type that JSON has no place for."""
     path, part = culprit(value, encodes)
-    what = f"{subject.task}: {subject.label}{path} is {_a(type(part))}, which cannot be stored."
+    here = f"{subject.task}: {subject.label}{path}"
+    what = f"{here} is {_a(type(part))}, which cannot be stored."
     if isinstance(part, PurePath):
         return f"{what} Pass str(path), or teach the app: App(codecs={{Path: (str, Path)}})."
     if isinstance(part, dict):
-        return f"{what[:-18]} with keys that JSON cannot carry. Use text, numbers, UUIDs, dates or enums as keys."
+        return f"{here} is a dict with keys that JSON cannot carry. Use text, numbers, UUIDs, dates or enums as keys."
     if type(part).__module__ in _STANDARD:
         kind = type(part).__name__
         return f"{what} Convert it first, or teach the app: App(codecs={{{kind}: (to_json, from_json)}})."
@@ -91,20 +95,28 @@ def not_allowed(subject: Subject, value: Value, error: Exception) -> str:
     path, part = at_path(value, str(error))
     annotation = spell_type(subject.annotation)
     here = f"{subject.task}: {subject.label}{path}"
-    if isinstance(part, type) or type(part).__name__ != annotation:
+    if "[...]" in str(error):  # somewhere in a dict or set: the decoder does not say where
+        said = reason(error, with_path=False)
+        return f"{here} holds what its annotation {annotation} does not allow ({said}). Pass that, or change it."
+    if _MISMATCH.match(str(error)) and type(part).__name__ != annotation:
         where = f"is annotated {annotation}" if not path else f"the annotation {annotation} does not allow that"
         return f"{here} is {_a(type(part))}, but {where}. Pass what the annotation says, or change it."
-    reason = _PATH.sub("", str(error)).replace("`", "")
-    reason = reason[:1].lower() + reason[1:]
-    return f"{here} does not fit its annotation: {reason}. Pass what the annotation says, or change it."
+    said = reason(error, with_path=False)
+    return f"{here} does not fit its annotation: {said}. Pass what the annotation says, or change it."
+
+
+def reason(error: Exception, *, with_path: bool = True) -> str:
+    """What a library says, as a part of a sentence of ours."""
+    text = str(error) if with_path else _PATH.sub("", str(error))
+    text = text.replace("`", "").rstrip(".") or type(error).__name__
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]  # JSON stays JSON
 
 
 def broken(subject: Subject, error: Exception) -> str:
     """Something else went wrong while the value was written or read: circular, too deep, the user's own code."""
     if isinstance(error, RecursionError):
         return f"{subject.task}: {subject.label} refers to itself or is nested too deep. Pass a flat reference."
-    reason = f"{type(error).__name__}: {error}"
-    return f"{subject.task}: {subject.label} cannot be stored and read back ({reason})."
+    return f"{subject.task}: {subject.label} cannot be stored and read back ({type(error).__name__}: {error})."
 
 
 def too_big(what: str, size: int, limit: int, most: str, verb: str) -> str:
@@ -121,15 +133,13 @@ def unusable(owner: str, annotation: Value, error: Exception) -> str:
             f"{owner} {text}: JSON cannot tell these types apart. "
             "Use one of them, or tagged Structs (class A(msgspec.Struct, tag=True))."
         )
-    reason = str(error).replace("`", "").rstrip(".")
-    return f"{owner} {text}, which cannot be stored ({reason}). Use a type that JSON can carry."
+    return f"{owner} {text}, which cannot be stored ({reason(error)}). Use a type that JSON can carry."
 
 
 def unresolved(task: str, parameter: str, error: Exception) -> str:
     """An annotation that exists only for the type checker."""
-    reason = f"{type(error).__name__}: {error}"
     return (
-        f"{task}: the annotation of {parameter!r} cannot be resolved ({reason}). "
+        f"{task}: the annotation of {parameter!r} cannot be resolved ({type(error).__name__}: {error}). "
         "If it is imported under TYPE_CHECKING only, import it for the program too."
     )
 
@@ -197,18 +207,18 @@ def _would_change(found: Difference) -> str:
     if " key " in found.path:
         return f"{path} has a key that would come back as {_a(type(found.back))}, not {_a(type(found.given))}"
     if isinstance(found.given, _SHOWN) and isinstance(found.back, _SHOWN):
-        return f"{path} would come back as {_short(found.back)} instead of {_short(found.given)}"
+        spell = repr if str(found.given) == str(found.back) else str
+        return f"{path} would come back as {_short(spell(found.back))} instead of {_short(spell(found.given))}"
     return f"{path} would come back changed or without some of its parts"
 
 
-def _annotation_of(subject: Subject) -> str:
+def _holder(subject: Subject) -> str:
     if subject.annotation is inspect.Parameter.empty:
         return "JSON"
     return f"the annotation {spell_type(subject.annotation)}"
 
 
-def _short(value: Value) -> str:
-    text = str(value)
+def _short(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
