@@ -28,7 +28,6 @@ NOT_YET_TESTABLE = {15: "healing an empty queue is not built yet; nothing re-enq
 
 BANNED = {
     r"\b(TO[D]O|FI[X]ME|X[X]X|HA[C]K)\b": "unfinished work",
-    r"raise NotImplemented[E]rror": "a stub",
     r"(?<![\w.])/wor[k]/|/tmp/brie[f]|\.librar[y]\b": "a path of one machine",
     r"(?i)\bissue\s*#?\d+": "an issue number; say what, not where it was asked",
     r"(?i)\b(the|my|this) brie[f]\b": "the project speaks of itself alone",
