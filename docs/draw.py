@@ -1,4 +1,4 @@
-"""Draw the generated parts of the docs again: `make docs`. The house test calls `drawn` to see that nothing is stale."""
+"""Draw the generated parts of the docs again: `make docs`. A test calls `drawn` to see that nothing is stale."""
 
 from __future__ import annotations
 

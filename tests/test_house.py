@@ -180,9 +180,8 @@ class TestDocs:
         assert drawn(text) == text, "run `make docs`"
 
     def test_every_link_between_the_pages_leads_somewhere(self) -> None:
-        broken = []
-        for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-            for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", page.read_text()):
-                if not (page.parent / target).exists():
-                    broken.append(f"{name_of(page)}: {target}")
+        link = re.compile(r"\]\((?!https?:|#|mailto:)([^)#]+)")
+        pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+        links = [(page, target) for page in pages for target in link.findall(page.read_text())]
+        broken = [f"{name_of(page)}: {target}" for page, target in links if not (page.parent / target).exists()]
         assert not broken
