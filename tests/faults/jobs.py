@@ -1,0 +1,197 @@
+"""The jobs that real workers run in fault tests; each writes to the ledger named by the test's environment.
+
+`stillhere worker tests.faults.jobs:app` finds its store in `STILLHERE_URL` and `STILLHERE_NAMESPACE`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import random
+import re
+import signal
+import threading
+import time
+
+from stillhere import App, Retry, current_job, current_job_sync
+from tests.support.ledger import Ledger, boot_ns
+
+app = App()
+ledger = Ledger.from_environ()
+STEP_S = 0.05
+
+
+@app.task(max_losses=1000)
+async def steps(count: int, pause: float = STEP_S) -> int:
+    """Walk `count` steps with a checkpoint after each; carry on where the last run got to."""
+    job = current_job()
+    done = job.restore(int, default=0)
+    with ledger.run(job.id, job.token) as run:
+        ledger.write("resumed", job.id, job.token, at_step=done, failures=job.failures, losses=job.losses)
+        while done < count:
+            await asyncio.sleep(pause)
+            done += 1
+            run.step(done)
+            await job.checkpoint(done)
+            job.progress(done, count)
+    return done
+
+
+@app.task
+async def nap(seconds: float) -> str:
+    """Sleep on the loop in small steps; tell the reason when it is stopped."""
+    job = current_job()
+    with ledger.run(job.id, job.token) as run:
+        until = time.monotonic() + seconds
+        try:
+            while time.monotonic() < until:
+                await asyncio.sleep(STEP_S)
+                run.step()
+        except asyncio.CancelledError:
+            ledger.write("stopped", job.id, job.token, reason=job.stopping)
+            raise
+    return "rested"
+
+
+@app.task
+def nap_sync(seconds: float) -> str:
+    """Sleep in a thread in small steps, asking at each whether to stop."""
+    job = current_job_sync()
+    with ledger.run(job.id, job.token) as run:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(STEP_S)
+            run.step()
+            try:
+                job.check()
+            except BaseException:
+                ledger.write("stopped", job.id, job.token, reason=job.stopping)
+                raise
+    return "rested"
+
+
+@app.task
+async def quick(seconds: float = 0.0) -> int:
+    """Be done soon."""
+    job = current_job()
+    with ledger.run(job.id, job.token):
+        await asyncio.sleep(seconds)
+    return job.token
+
+
+@app.task
+async def block_loop(seconds: float) -> None:
+    """Sleep on the loop, the wrong way."""
+    job = current_job()
+    with ledger.run(job.id, job.token):
+        time.sleep(seconds)  # noqa: ASYNC251 - that is the fault
+
+
+@app.task
+async def hold_gil(seconds: float) -> None:
+    """Sleep in one C call that keeps the GIL: no thread of this process can speak."""
+    job = current_job()
+    with ledger.run(job.id, job.token):
+        ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+
+
+@app.task
+def hold_gil_by_regex(seconds: float) -> None:
+    """Backtrack without end in sight, the GIL held for each whole match."""
+    job = current_job_sync()
+    with ledger.run(job.id, job.token):
+        until = time.monotonic() + seconds
+        length = 20
+        while time.monotonic() < until:
+            start = time.monotonic()
+            re.match(r"(a+)+$", "a" * length + "b")
+            length += time.monotonic() - start < seconds / 4
+
+
+@app.task
+async def hold_gil_by_sort(seconds: float) -> None:
+    """Sort millions of floats again and again."""
+    job = current_job()
+    with ledger.run(job.id, job.token):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            sorted(random.random() for _ in range(2_000_000))
+
+
+@app.task
+def wedge(seconds: float) -> None:
+    """Be in a C call that nobody can cut short, in a thread."""
+    job = current_job_sync()
+    with ledger.run(job.id, job.token):
+        ctypes.CDLL(None).sleep(int(seconds))
+
+
+@app.task
+async def fail(times: int) -> int:
+    """Raise in the first `times` attempts."""
+    job = current_job()
+    with ledger.run(job.id, job.token):
+        if job.failures < times:
+            message = f"attempt {job.attempt} fails"
+            raise ValueError(message)
+    return job.attempt
+
+
+@app.task
+async def retry_in(seconds: float) -> int:
+    """Ask to come back once, after this long; tell when it did."""
+    job = current_job()
+    with ledger.run(job.id, job.token):
+        ledger.write("ran", job.id, job.token, failures=job.failures)
+        if not job.failures:
+            raise Retry(after=seconds)
+    return boot_ns()
+
+
+@app.task
+async def die(how: str, after: float = 0.2) -> None:
+    """Kill the process it runs in."""
+    job = current_job()
+    ledger.write("killer", job.id, job.token, pid=os.getpid())
+    await asyncio.sleep(after)
+    if how == "exit":
+        os._exit(3)
+    os.kill(os.getpid(), signal.Signals[how])
+    await asyncio.sleep(60)
+
+
+@app.task
+async def crash_main_loop(seconds: float) -> None:
+    """Leave a non-daemon thread behind and make the main loop end with an exception."""
+    job = current_job()
+    ledger.write("crashing", job.id, job.token)
+    threading.Thread(target=time.sleep, args=(seconds,), daemon=False).start()
+
+    def stop() -> None:
+        message = "the loop was made to crash"
+        raise SystemExit(message)
+
+    asyncio.get_running_loop().call_soon(stop)
+    await asyncio.sleep(seconds)
+
+
+@app.task
+async def big(size: int) -> str:
+    """Give back a result of this many characters."""
+    return "x" * size
+
+
+@app.task
+async def doubting(seconds: float) -> int:
+    """Sleep in small steps; tell when the lease comes into doubt."""
+    job = current_job()
+    with ledger.run(job.id, job.token) as run:
+        until, told = time.monotonic() + seconds, False
+        while time.monotonic() < until:
+            await asyncio.sleep(STEP_S)
+            run.step()
+            if job.lease_in_doubt and not told:
+                told = True
+                ledger.write("doubt", job.id, job.token)
+    return job.token

@@ -1,0 +1,120 @@
+"""What fault tests share: one stage with a store, a ledger, real workers and a client that enqueues and reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from stillhere import App, SyncHandle
+from stillhere.domain.states import FINAL
+from stillhere.ports.backend import SyncStore
+from stillhere.ports.inspector import Audit, Complaint, QueueStatus, Status
+from stillhere.stores import open_sync
+from tests.support.ledger import Ledger, Run, Story
+from tests.support.procs import WorkerProcess, eventually
+
+TARGET = "tests.faults.jobs:app"
+LEASE_S = 2.0
+QUEUE = "default"
+
+
+class Stage:
+    """A store with a namespace of its own, the workers on it, and the ledger that their jobs write."""
+
+    def __init__(self, url: str, namespace: str, ledger: Ledger, make_worker: Callable[..., WorkerProcess]) -> None:
+        self.url, self.namespace, self.ledger = url, namespace, ledger
+        self._make_worker = make_worker
+        self.client = App(url, namespace=namespace)
+        self.store: SyncStore = open_sync(url, namespace)
+
+    def worker(self, *arguments: str, lease: float = LEASE_S, url: str | None = None, **environ: str) -> WorkerProcess:
+        """Start `stillhere worker`; `url` for one that reaches the store by another way (a proxy)."""
+        told = {"STILLHERE_NAMESPACE": self.namespace, **self.ledger.environ, **environ}
+        return self._make_worker(TARGET, "--lease", f"{lease}s", *arguments, url=url or self.url, environ=told)
+
+    def ready_worker(self, *arguments: str, **options: Any) -> WorkerProcess:
+        """Start a worker and wait until it serves: a job on a queue that only this worker listens to has run."""
+        before = self.workers()
+        worker = self.worker(*arguments, **options)
+        eventually(lambda: self.workers() > before or not worker.running, 20, what=lambda: worker.log)
+        assert worker.running, worker.log
+        return worker
+
+    def workers(self) -> int:
+        """How many workers are registered."""
+        return self.status().workers
+
+    def add(self, task: str, *args: Any, **options: Any) -> SyncHandle[Any]:
+        """Enqueue one job of `tests.faults.jobs` by keyword-free arguments."""
+        from tests.faults import jobs
+
+        function: Any = getattr(jobs, task)
+        prepared = function.options(**options).prepare(*args) if options else function.prepare(*args)
+        return self.client.enqueue_many_sync([prepared])[0]
+
+    def add_many(self, task: str, count: int, *args: Any) -> list[SyncHandle[Any]]:
+        """Enqueue so many equal jobs."""
+        from tests.faults import jobs
+
+        return self.client.enqueue_many_sync([getattr(jobs, task).prepare(*args) for _ in range(count)])
+
+    def story(self) -> Story:
+        """The ledger up to now."""
+        return self.ledger.read()
+
+    def started(self, handle: SyncHandle[Any], times: int = 1, timeout: float = 15.0) -> Run:
+        """Wait for the given start of a job; the run."""
+
+        def look() -> Run | None:
+            runs = self.story().runs(handle.id)
+            return runs[times - 1] if len(runs) >= times else None
+
+        run = eventually(look, timeout, what=lambda: f"start {times} of {handle.id}; {handle.info()}")
+        assert run is not None
+        return run
+
+    def finished(self, *handles: SyncHandle[Any], timeout: float = 30.0) -> None:
+        """Wait until all have ended, however."""
+        left = list(handles)
+
+        def look() -> bool:
+            left[:] = [handle for handle in left if handle.info().state not in FINAL]
+            return not left
+
+        eventually(look, timeout, every=0.05, what=lambda: f"{len(left)} left: {left and left[0].info()}")
+
+    def status(self) -> QueueStatus:
+        """The queue in figures."""
+        return self.store.call(Status(queue=QUEUE))
+
+    def audit(self) -> list[Complaint]:
+        """Jobs that are not in exactly one place."""
+        return self.store.call(Audit(queue=QUEUE))
+
+    def close(self) -> None:
+        """Close the client."""
+        self.client.close()
+        self.store.close()
+
+
+def staged(url: str, namespace: str, ledger: Ledger, make_worker: Callable[..., WorkerProcess]) -> Iterator[Stage]:
+    """Yield a stage; afterwards its audit must be clean."""
+    import os
+
+    os.environ.update(ledger.environ)
+    stage = Stage(url, namespace, ledger, make_worker)
+    yield stage
+    complaints = eventually_clean(stage)
+    stage.close()
+    assert complaints == []
+
+
+def eventually_clean(stage: Stage) -> list[Complaint]:
+    """Audit once; the look is one step in the store, so there is nothing to wait for."""
+    return stage.audit()
+
+
+def log_of(tmp_path: Path) -> str:
+    """All that the workers of a test have said."""
+    return "\n".join(path.read_text(errors="replace") for path in sorted(tmp_path.glob("worker-*.log")))
