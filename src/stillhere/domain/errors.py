@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from stillhere.domain.durations import Duration, milliseconds
 
 if TYPE_CHECKING:
-    from stillhere.domain.job import JobRecord
+    from stillhere.info import JobInfo
 
 StopReason = Literal["cancelled", "timeout", "stalled", "lease_lost", "shutdown"]
 
@@ -54,8 +54,13 @@ class WrongDoor(StillhereError, RuntimeError):
 class StoreUnavailable(StillhereError):
     """The store did not answer in time or refused the connection; the text says which one and where its URL is set.
 
-    When a call has *timed out* the store may have done it all the same: every verb of stillhere may be repeated.
+    `sent` is False when the request surely never left this process (no connection); else the store may have done it all
+    the same. Every verb of stillhere may be repeated.
     """
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class StoreFull(StillhereError):
@@ -93,7 +98,7 @@ class JobFailed(StillhereError):
     stored data would run foreign code.
     """
 
-    def __init__(self, error_type: str, message: str, traceback: str, info: JobRecord) -> None:
+    def __init__(self, error_type: str, message: str, traceback: str, info: JobInfo) -> None:
         super().__init__(error_type, message, traceback, info)
         self.error_type = error_type
         self.message = message
@@ -107,7 +112,7 @@ class JobFailed(StillhereError):
 class JobCancelled(StillhereError):
     """The job ended as cancelled (by `cancel` or by its own `Discard`), so there is no result."""
 
-    def __init__(self, reason: str, info: JobRecord) -> None:
+    def __init__(self, reason: str, info: JobInfo) -> None:
         super().__init__(reason, info)
         self.reason = reason
         self.info = info

@@ -9,6 +9,7 @@ Imported with the first job sent or run, together with msgspec.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from stillhere.domain.codec import HEADERS_LIMIT
+from stillhere.domain.codec_args import CallCodec
 from stillhere.domain.codec_words import too_big
 from stillhere.domain.durations import Duration, delay_milliseconds, milliseconds
 from stillhere.domain.errors import ArgumentError
@@ -96,8 +98,18 @@ def new_record(task: TaskDef, call: CallOptions, args: tuple[Any, ...], kwargs: 
     )
 
 
-def foreign_record(name: str, call: CallOptions, encoded: str) -> NewRecord:
+def foreign_record(name: str, call: CallOptions, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewRecord:
     """The record of a call whose task this program does not have: the worker's options hold for what is not said."""
+    if args:
+        text = f"{name}: this program does not have the task, so give its arguments by name. Nothing was enqueued."
+        raise ArgumentError(text)
+    try:
+        encoded = _foreign_codec(name).encode_call((), kwargs)
+    except ArgumentError as error:
+        text = (
+            f"{error} This program does not have the task: only text, numbers, True, False, None, lists and dicts go."
+        )
+        raise ArgumentError(text) from None
     return _record(
         name,
         call,
@@ -140,6 +152,16 @@ def _record(
         retention_ms=retention_ms,
         headers=_headers(name, call.get("headers", {})),
     )
+
+
+@functools.lru_cache(maxsize=64)
+def _foreign_codec(name: str) -> CallCodec:
+    """A codec that takes any names and plain JSON values."""
+
+    def anything(**arguments: Any) -> None:
+        """The signature of a task that is not here."""
+
+    return CallCodec(anything, name)
 
 
 def _retention(value: Duration | None) -> int:
