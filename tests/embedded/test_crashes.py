@@ -15,6 +15,7 @@ import pytest
 import redis
 
 from stillhere.backends.redis.embedded import EmbeddedServer
+from stillhere.backends.redis.embedded_guard import SERVER_LOCK, try_lock
 from stillhere.domain.errors import StoreUnavailable
 from tests.embedded.conftest import OWNER, Project
 from tests.support.procs import RealProcess, alive, eventually, kill
@@ -87,6 +88,21 @@ def test_two_owners_that_miss_the_guard_start_one(project: Project, hold: Hold, 
         assert client(server).ping()
     assert len(project.processes()) == 2
     other.close()
+
+
+def test_a_start_waits_for_the_last_writer_of_the_file(project: Project, client: Client) -> None:
+    project.owner().kill9_all()
+    project.gone()
+    writer = try_lock(project.store / SERVER_LOCK)
+    assert writer is not None
+    owner = project.owner(wait=False)
+    eventually(project.processes)
+    time.sleep(0.3)  # five times what a start takes
+    assert project.processes() == [project.guard]
+    os.close(writer)
+    owner.wait_for("up")
+    assert try_lock(project.store / SERVER_LOCK) is None  # the server is the writer now
+    assert client(owner).ping()
 
 
 def test_everything_killed_at_once_leaves_nothing_in_the_way(project: Project, client: Client) -> None:

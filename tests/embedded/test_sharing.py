@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import signal
@@ -16,6 +17,7 @@ import redis
 
 from stillhere.backends.redis import embedded
 from stillhere.backends.redis.embedded import EmbeddedServer
+from stillhere.backends.redis.embedded_guard import OWNERS_LOCK, try_lock
 from stillhere.domain.errors import StoreUnavailable
 from tests.embedded.conftest import STAYS, Project
 from tests.support.procs import RealProcess, alive, eventually
@@ -167,8 +169,23 @@ def test_the_parent_stays_an_owner_when_its_forked_child_closes_and_ends(project
         "print('waited', flush=True)\n" + STAYS
     )
     parent.wait_for("waited")
-    assert client(project.owner()).ping()
+    owners = project.store / OWNERS_LOCK
+    shared = try_lock(owners, fcntl.LOCK_SH)
+    assert shared is not None  # the guard has not taken it
+    os.close(shared)
+    assert try_lock(owners) is None  # because the parent still has it
     assert client(parent).ping()
+
+
+def test_a_fork_in_the_middle_of_a_start_does_not_keep_the_guards_lock() -> None:
+    program = (
+        "import os, signal\nfrom stillhere.backends.redis import embedded\nfd, _ = os.pipe()\nembedded._in_transit.add(fd)\n"
+        "embedded._lock.acquire()\nif os.fork():\n    os.wait()\n    os.fstat(fd)\n    os._exit(0)\n"
+        "signal.alarm(20)\nembedded._lock.acquire()\n"
+        "try:\n    os.fstat(fd)\nexcept OSError as error:\n    print(error.strerror)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], check=True, timeout=30, capture_output=True, text=True)
+    assert said.stdout == "Bad file descriptor\n"
 
 
 def test_a_program_that_an_owner_runs_does_not_keep_the_server(project: Project) -> None:
