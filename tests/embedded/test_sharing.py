@@ -179,7 +179,8 @@ def test_the_parent_stays_an_owner_when_its_forked_child_closes_and_ends(project
 
 def test_a_fork_in_the_middle_of_a_start_does_not_keep_the_guards_lock() -> None:
     program = (
-        "import os, signal\nfrom stillhere.backends.redis import embedded\nfd, _ = os.pipe()\nembedded._in_transit.add(fd)\n"
+        "import os, signal\nfrom stillhere.backends.redis import embedded\n"
+        "fd, _ = os.pipe()\nembedded._in_transit.add(fd)\n"
         "embedded._lock.acquire()\nif os.fork():\n    os.wait()\n    os.fstat(fd)\n    os._exit(0)\n"
         "signal.alarm(20)\nembedded._lock.acquire()\n"
         "try:\n    os.fstat(fd)\nexcept OSError as error:\n    print(error.strerror)\n"
