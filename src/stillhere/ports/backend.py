@@ -10,7 +10,7 @@ Who calls what: a producer `Enqueue`, `Cancel`, `Retry`, `Look`. A worker child 
 
 The guarantees a store gives; the conformance suite tests each under its number on every store.
 
-G1  Enqueue is durable when it returns; the same id, or a live unique key, twice is one job, and the caller learns which.
+G1  Enqueue is durable when it returns; the same id, or a live unique key, twice is one job; the caller learns which.
 G2  Grant: a ready job goes to one worker; each grant raises the job's token; no token is granted twice.
 G3  Lease end: judged by the store's lease clock and the holder's own length; other workers' settings cannot shorten it.
 G4  Renew works only for what the worker still holds; it takes nothing back and shortens nothing but, by the holder's
@@ -71,7 +71,7 @@ class Enqueued(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Enqueue(Verb[list[Enqueued]], frozen=True, kw_only=True):
-    """Add up to `BATCH` jobs in one step (G1). With `on_conflict="replace"` a *waiting* holder of the key is cancelled."""
+    """Add up to `BATCH` jobs in one step (G1). `on_conflict="replace"` cancels a *waiting* holder of the key."""
 
     jobs: Sequence[NewRecord]
 
@@ -199,7 +199,7 @@ class SettledOne(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settle(Verb[list[SettledOne]], frozen=True, kw_only=True):
-    """End up to `BATCH` runs, each under its token (G5). A run that was being cancelled ends cancelled, unless it succeeded."""
+    """End up to `BATCH` runs, each under its token (G5). One that was being cancelled ends so, unless it succeeded."""
 
     worker: str
     outcomes: Sequence[Outcome]
@@ -269,7 +269,7 @@ class Tick(Verb[Ticked], frozen=True, kw_only=True):
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer to `Sweep`: the workers whose lease is over or that are closed but still hold jobs; the caller ends each."""
+    """Answer to `Sweep`: workers whose lease is over, or that are closed and still hold jobs; the caller ends each."""
 
     over: list[str] = []
     returned: list[str] = []
@@ -328,7 +328,7 @@ class Hints(Protocol):
     def want(self, wake: bool) -> None:  # noqa: FBT001
         """Listen for work too (True), or only for cancels (False). Takes effect at once, also in mid wait."""
 
-    async def next(self, timeout: float) -> Hint | None:  # noqa: ASYNC109
+    async def next(self, timeout: float) -> Hint | None:
         """Wait at most `timeout` seconds for a hint; None when none came. Raises `StoreUnavailable`."""
 
     async def aclose(self) -> None:
@@ -336,12 +336,12 @@ class Hints(Protocol):
 
 
 class AsyncStore(Protocol):
-    """A store behind asyncio. Every call ends within `timeout` seconds; it is never repeated behind the caller's back."""
+    """A store behind asyncio. Every call ends within `timeout` seconds and is never repeated unseen."""
 
-    async def call(self, verb: Verb[R], *, timeout: float | None = None) -> R:  # noqa: ASYNC109
+    async def call(self, verb: Verb[R], *, timeout: float | None = None) -> R:
         """Run one verb. Raises `StoreUnavailable` (not reached, no answer in time), `StoreFull` (no memory left)."""
 
-    async def call_many(self, verbs: Sequence[Verb[R]], *, timeout: float | None = None) -> list[R]:  # noqa: ASYNC109
+    async def call_many(self, verbs: Sequence[Verb[R]], *, timeout: float | None = None) -> list[R]:
         """Run verbs in one round trip; each is atomic by itself, the first error is raised after all have run."""
 
     def hints(self, worker: str, queues: Sequence[str]) -> Hints:
