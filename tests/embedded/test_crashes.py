@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -209,3 +210,22 @@ def test_an_operator_may_stop_the_guard(project: Project, hold: Hold, client: Cl
     project.gone()
     server.ensure()
     assert client(server).get("k") == "v"
+
+
+def test_a_store_removed_under_its_owners_is_made_anew_and_shared_again(
+    project: Project, hold: Hold, client: Client
+) -> None:
+    server = hold(project.directory)
+    client(server).set("k", "v")
+    old = project.processes()
+    shutil.rmtree(project.store)
+    fresh = project.owner()
+    for pid in old:
+        eventually(partial(died, pid))
+    server.ensure()
+    assert client(server).get("k") is None
+    client(server).set("k", "new")
+    assert client(fresh).get("k") == "new"
+    fresh.kill9_all()
+    assert client(server).get("k") == "new"
+    assert len(project.processes()) == 2

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import shutil
 import socket
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -168,35 +170,46 @@ def test_a_short_path_takes_the_socket_itself(tmp_path_factory: pytest.TempPathF
     assert list(store.iterdir()) == []
 
 
-def test_a_long_path_gets_a_private_directory_of_its_own(deep: Path, tmp_path: Path) -> None:
-    runtime = tmp_path.parent
-    path = place_socket(deep, {"XDG_RUNTIME_DIR": str(runtime)})
-    assert path.parent.parent == runtime
+@pytest.fixture
+def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary directory, for this test."""
+    directory = tmp_path_factory.mktemp("t")
+    monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    return directory
+
+
+def test_a_long_path_gets_a_private_directory_of_its_own(deep: Path, temporary: Path) -> None:
+    path = place_socket(deep, AUTO)
+    assert path.parent.parent == temporary
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert place_socket(deep, {"XDG_RUNTIME_DIR": str(runtime)}) == path
-    other = deep.with_name("other")
-    other.mkdir()
-    assert place_socket(other, {"XDG_RUNTIME_DIR": str(runtime)}) != path
+    assert place_socket(deep, AUTO) == path
     moved = deep.rename(deep.with_name("moved"))
-    assert place_socket(moved, {"XDG_RUNTIME_DIR": str(runtime)}) == path
+    assert place_socket(moved, AUTO) == path
+    assert place_socket(Path(shutil.copytree(moved, deep)), AUTO) != path
+    (moved / "socket.key").unlink()  # as when the directory is made anew, with the inode of the old one
+    assert place_socket(moved, AUTO) != path
 
 
-def test_a_socket_directory_that_somebody_else_can_enter_is_not_used(deep: Path, tmp_path: Path) -> None:
-    environ = {"XDG_RUNTIME_DIR": str(tmp_path.parent)}
-    first = place_socket(deep, environ)
+def test_a_socket_directory_that_somebody_else_can_enter_is_not_used(
+    deep: Path, temporary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    runtime = tmp_path_factory.mktemp("r")
+    first = place_socket(deep, AUTO)
+    assert first.parent.parent == temporary
     first.parent.chmod(0o777)
-    second = place_socket(deep, environ)
+    (Path("/tmp") / first.parent.name).touch()
     try:
-        assert second.parent != first.parent
-        assert stat.S_IMODE(second.parent.stat().st_mode) == 0o700
+        second = place_socket(deep, {"XDG_RUNTIME_DIR": str(runtime)})
     finally:
-        second.parent.rmdir()
+        (Path("/tmp") / first.parent.name).unlink()
+    assert second.parent.parent == runtime
+    assert stat.S_IMODE(second.parent.stat().st_mode) == 0o700
 
 
 def test_a_file_system_without_sockets_gets_the_same(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    tmp_path_factory: pytest.TempPathFactory, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, runtime = tmp_path_factory.mktemp("s"), tmp_path_factory.mktemp("r")
+    store = tmp_path_factory.mktemp("s")
     bind = socket.socket.bind
 
     class Socket(socket.socket):
@@ -206,7 +219,7 @@ def test_a_file_system_without_sockets_gets_the_same(
             bind(self, address)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket, "socket", Socket)
-    assert place_socket(store, {"XDG_RUNTIME_DIR": str(runtime)}).parent.parent == runtime
+    assert place_socket(store, AUTO).parent.parent == temporary
 
 
 def test_where_no_socket_can_be_it_is_said(deep: Path, monkeypatch: pytest.MonkeyPatch) -> None:

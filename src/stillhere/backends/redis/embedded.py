@@ -123,10 +123,11 @@ class _Membership:
 
     def ensure(self) -> None:
         try:
-            if self.owner_fd is None:
-                self._join()
-            else:
+            if self.owner_fd is not None and self._is_here(self.owner_fd):
                 self._find_server()
+            else:
+                self.leave()
+                self._join()
         except OSError as error:
             msg = (
                 f"The embedded store in {self.store} cannot be used: {error.strerror or error}. "
@@ -139,6 +140,13 @@ class _Membership:
         if self.owner_fd is not None:
             os.close(self.owner_fd)
             self.owner_fd = None
+
+    def _is_here(self, fd: int) -> bool:
+        """Whether our lock is on the store that lies there now: somebody may have removed the directory meanwhile."""
+        try:
+            return os.path.samestat(os.fstat(fd), (self.store / guard.OWNERS_LOCK).stat())
+        except FileNotFoundError:
+            return False
 
     def _join(self) -> None:
         prepare_store(self.store)

@@ -20,6 +20,7 @@ What a crash leaves. Owners killed: their locks go, the guard stops the server. 
 (if it cannot start, the guard ends too, and the next process that comes is told why). Guard killed: on Linux
 the kernel kills the server with it; an owner's next `EmbeddedServer.ensure` starts both. Elsewhere the server lives on
 until then, and is told to end. All killed at once: stale files that the next start replaces.
+Directory removed under it all: the guard stops the server, which would write to files that nobody will find.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ _PATIENCE_S = 10.0
 _STOP_S = 5.0
 _SHORT_LIFE_S = 2.0
 _PAUSE_S = 0.5
+_LOOK_EACH_S = 1.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -118,7 +120,8 @@ class Guard:
         """Start the server, say so, wait for its end; then end too, or start again in a fresh image of ourselves."""
         self.server = self._start_server()
         signal.signal(signal.SIGTERM, lambda *_: self.stop())
-        threading.Thread(target=self._await_last_owner, daemon=True).start()
+        for watch in (self._await_last_owner, self._watch_directory):
+            threading.Thread(target=watch, daemon=True).start()
         up_since = self._await_answer()
         status = self._await_end()
         if self.stopping:
@@ -240,6 +243,14 @@ class Guard:
         fd = os.open(OWNERS_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX)
         self.stop()  # the descriptor stays open: who comes now waits until we have ended
+
+    def _watch_directory(self) -> None:
+        """Somebody who removes the directory wants a fresh store, and would get a second one beside this."""
+        with contextlib.suppress(FileNotFoundError):
+            while not self.ended.wait(_LOOK_EACH_S):
+                Path.cwd()  # raises when it is no more
+            return
+        self.stop()
 
     def _insist(self) -> None:
         if not self.ended.wait(_STOP_S):

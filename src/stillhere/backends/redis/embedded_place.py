@@ -16,9 +16,10 @@ The directory is 0700 and must belong to us: whoever can write into it decides w
 that belongs to somebody else (``/tmp/.stillhere``) is refused.
 
 The socket lies in the directory too, so that containers which share the project share the store. The kernel allows
-about 100 bytes for the path of a socket, and some mounts allow no sockets at all; then a directory of our own under
-``XDG_RUNTIME_DIR`` or the temporary directory takes it. That name is made from the device and inode of the store's
-directory, so that a project that was moved, and another one now at its old path, do not meet there.
+about 100 bytes for the path of a socket, and some mounts allow no sockets at all; then a directory of our own in the
+temporary directory takes it, or in ``XDG_RUNTIME_DIR`` (which goes when the user logs out, workers or not). That name
+follows the directory and not its path: a moved project keeps it, and another one that is now at the old path, a copy,
+or a store made anew does not meet it there.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import secrets
 import socket
 import stat
 import sys
@@ -162,9 +164,9 @@ def place_socket(store: Path, environ: Mapping[str, str]) -> Path:
     """A path for the server's socket that is short enough and on a file system that has sockets."""
     if _takes_socket(store):
         return store / SOCKET
-    found = store.stat()
-    name = hashlib.sha256(f"{found.st_dev}:{found.st_ino}:{os.geteuid()}".encode()).hexdigest()[:16]
-    for base in dict.fromkeys((environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp")):  # noqa: S108 - made 0700 and checked
+    name = _name_for(store)
+    bases = (tempfile.gettempdir(), "/tmp", environ.get("XDG_RUNTIME_DIR", ""))  # noqa: S108 - made 0700 and checked
+    for base in dict.fromkeys(bases):
         directory = Path(base) / f"stillhere-{name}"
         if base and _make_private(directory) and _takes_socket(directory):
             return directory / SOCKET
@@ -174,6 +176,15 @@ def place_socket(store: Path, environ: Mapping[str, str]) -> Path:
         f"to a directory with a shorter path."
     )
     raise ConfigurationError(msg)
+
+
+def _name_for(store: Path) -> str:
+    """The same at each start, another one for a copy (other inode) and for a store made anew (other key)."""
+    key = store / "socket.key"
+    if not key.exists():
+        key.write_text(secrets.token_hex(16), encoding="ascii")
+    found = store.stat()
+    return hashlib.sha256(f"{key.read_text()}:{found.st_dev}:{found.st_ino}".encode()).hexdigest()[:16]
 
 
 def _make_private(directory: Path) -> bool:
