@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shutil
@@ -16,7 +17,7 @@ import pytest
 import redis
 
 from stillhere.backends.redis.embedded import EmbeddedServer
-from stillhere.backends.redis.embedded_guard import SERVER_LOCK, try_lock
+from stillhere.backends.redis.embedded_guard import OWNERS_LOCK, SERVER_LOCK, try_lock
 from stillhere.domain.errors import StoreUnavailable
 from tests.embedded.conftest import OWNER, Project
 from tests.support.procs import RealProcess, alive, eventually, kill
@@ -226,6 +227,10 @@ def test_a_store_removed_under_its_owners_is_made_anew_and_shared_again(
     assert client(server).get("k") is None
     client(server).set("k", "new")
     assert client(fresh).get("k") == "new"
+    now = project.processes()
     fresh.kill9_all()
-    assert client(server).get("k") == "new"
-    assert len(project.processes()) == 2
+    shared = try_lock(project.store / OWNERS_LOCK, fcntl.LOCK_SH)
+    assert shared is not None  # the guard has not taken it
+    os.close(shared)
+    assert try_lock(project.store / OWNERS_LOCK) is None  # because we are an owner of the new one
+    assert project.processes() == now
