@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         StoreFull,
         StoreUnavailable,
         UnknownOption,
+        UnknownTask,
         WrongDoor,
     )
     from stillhere.domain.options import Backoff, CallOptions, Priority, TaskOptions
@@ -65,6 +66,7 @@ _WHERE = {
         "StoreFull",
         "StoreUnavailable",
         "UnknownOption",
+        "UnknownTask",
         "WrongDoor",
     ),
     "domain.options": ("Backoff", "CallOptions", "Priority", "TaskOptions"),
@@ -117,6 +119,7 @@ __all__ = [
     "TaskDecorator",
     "TaskOptions",
     "UnknownOption",
+    "UnknownTask",
     "WrongDoor",
     "__version__",
     "current_job",
