@@ -1,0 +1,92 @@
+-- How a job ends, and how a run ends that is not the job's end.
+
+local KNOWN_MS = 600000 -- a finished id stays known for at least so long
+local DEFAULT_KEEP_MS = 3600000
+local DEAD_KEEP_MS = 2592000000
+local LIVE = {scheduled = true, ready = true, running = true}
+
+-- What these functions need to have been read of a job.
+local RUN = {
+  'state', 'token', 'worker', 'task', 'started', 'runs', 'unique', 'unique_until', 'retention_ms', 'priority', 'losses',
+  'shared', 'vanished', 'deaths', 'interruptions', 'max_losses', '_cn', '_entry', '_lane', '_cancel',
+}
+
+local function unique_key(task, text) return key('u:' .. task .. ':' .. text) end
+
+-- The job that a unique key names, and until when it does so past that job's end.
+local function holder_of(unique)
+  local value = call('GET', unique)
+  if not value then return nil, 0 end
+  local till, id = string.match(value, '^(%d*) (.*)$')
+  return id, int(till)
+end
+
+-- The end of a run in one line, behind the lines of earlier runs; the newest 50 stay.
+local function ran(j, how)
+  local line = string.format('{"worker":%s,"token":%s,"start":%s,"end":%s,"how":"%s"}',
+    cjson.encode(j.worker), j.token, j.started or now, whole(now), how)
+  if not j.runs then return line end
+  local _, breaks = string.gsub(j.runs, '\n', '')
+  local earlier = breaks < 49 and j.runs or string.gsub(j.runs, '^[^\n]*\n', '', 1)
+  return earlier .. '\n' .. line
+end
+
+-- End a job for good. Its unique key goes with it, unless it was asked to stay longer or is another job's by now.
+local function finish(j, state, reason, fields, keep)
+  local record = key('j:' .. j.id)
+  add(fields, 'state', state, 'ended', now)
+  if reason and reason ~= '' then add(fields, 'reason', reason) end
+  call('HSET', record, unpack(fields))
+  local stale = {'worker', '_cn', '_entry', '_lane', '_ckn', '_prn', '_cancel'}
+  if not reason or reason == '' then add(stale, 'reason') end
+  if keep == 0 then add(stale, 'args', 'result', 'checkpoint', 'headers', 'progress') end
+  call('HDEL', record, unpack(stale))
+  keep = math.max(keep, KNOWN_MS)
+  if j.unique then
+    local unique = unique_key(j.task, j.unique)
+    if holder_of(unique) == j.id then
+      local left = int(j.unique_until) - now
+      if left > 0 then
+        keep = math.max(keep, left)
+        call('PEXPIRE', unique, left)
+      else
+        call('DEL', unique)
+      end
+    end
+  end
+  call('PEXPIRE', record, keep)
+  if state == 'dead' then call('ZADD', key('dead'), now, j.id) else add(ended, now + keep, j.id) end
+end
+
+local function bury(j, reason, fields) return finish(j, 'dead', reason, fields, DEAD_KEEP_MS) end
+
+-- Call off a job that was to go on.
+local function call_off(j, reason, fields)
+  return finish(j, 'cancelled', reason, fields, int(j.retention_ms, DEFAULT_KEEP_MS))
+end
+
+-- A run is over and the job is not: ready again, or cancelled if that was asked for meanwhile. Returns the lane, if any.
+local function give_back(j, side, fields)
+  drop(j._lane, j._entry)
+  if j._cancel then
+    call_off(j, j._cancel, fields)
+    return nil
+  end
+  local lane = put(j, side, fields)
+  call('HDEL', key('j:' .. j.id), 'worker', '_cn')
+  return lane
+end
+
+-- Take back what a worker was granted under numbers that nobody has answered: no handler can have seen it.
+local function take_back(me)
+  local taken = {}
+  if me.cn <= me.conf then return taken end
+  for id in string.gmatch(me.last, '%S+') do
+    local j = fetch(id, unpack(RUN))
+    if j.state == 'running' and j.worker == me.id and int(j._cn) > me.conf then
+      if give_back(j, 'r', {}) then add(taken, id) end
+      let_go[me.id] = add(let_go[me.id] or {}, id)
+    end
+  end
+  return taken
+end

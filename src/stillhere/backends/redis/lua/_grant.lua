@@ -1,0 +1,100 @@
+-- The parts of a claim: bring jobs to the lanes, take them from the lanes, write the grant.
+
+local UPWARD = {'9:r', '9:m', '5:r', '5:m', '0:r', '0:m'}
+
+local GRANT = {
+  'state', 'token', 'worker', '_cn', '_entry', '_lane', 'v', 'task', 'args', 'priority', 'created', 'failures', 'losses',
+  'interruptions', 'max_attempts', 'retention_ms', 'checkpoint', 'headers', 'reason', 'shared', 'vanished', 'runs',
+}
+
+local function grant_of(j)
+  return {
+    id = j.id, queue = queue, token = tonumber(j.token), task = j.task, args = j.args, v = int(j.v, 1),
+    priority = int(j.priority, 5), created = int(j.created), failures = int(j.failures), losses = int(j.losses),
+    interruptions = int(j.interruptions), max_attempts = tonumber(j.max_attempts or nil),
+    retention_ms = tonumber(j.retention_ms or nil), checkpoint = j.checkpoint,
+    headers = headers_of(j.headers),
+    suspect = string.sub(j._lane, 1, 3) == 'sus',
+  }
+end
+
+-- Jobs whose time has come stand behind those that are ready already.
+local function promote(waiting_room, clock)
+  local due = call('ZRANGEBYSCORE', key(waiting_room), '-inf', clock, 'LIMIT', 0, 100)
+  for _, id in ipairs(due) do
+    local j = fetch(id, 'state', 'priority', 'losses', 'shared', 'vanished')
+    if j.state == 'scheduled' then put(j, 'm', {}) end
+  end
+  if #due > 0 then call('ZREM', key(waiting_room), unpack(due)) end
+end
+
+local function next_due()
+  local soon = call('ZRANGE', key('soon'), 0, 0, 'WITHSCORES')
+  local eta = call('ZRANGE', key('eta'), 0, 0, 'WITHSCORES')
+  local wait = math.min(soon[2] and soon[2] - steady or math.huge, eta[2] and eta[2] - now or math.huge)
+  return wait < math.huge and math.max(0, wait) or nil
+end
+
+local function any_waiting()
+  for _, lane in ipairs(LANES) do
+    if waiting(lane) > 0 then return true end
+  end
+  return false
+end
+
+-- An entry whose job is running: the group was made anew, and the entry belongs back into its holder's list.
+local function restore(lane, entry, j)
+  if call('EXISTS', key('w:' .. j.worker)) == 1 then
+    call('XCLAIM', key('s:' .. lane), GROUP, j.worker, 0, entry, 'JUSTID')
+  else
+    drop(lane, entry)
+  end
+end
+
+local function write_grant(j)
+  local token = math.max(int(j.token) + 1, micros)
+  j.token = whole(token)
+  call('HSET', key('j:' .. j.id), 'state', 'running', 'worker', worker, 'token', j.token, 'started', now, '_cn', n)
+  if j.reason then call('HDEL', key('j:' .. j.id), 'reason') end
+  return grant_of(j)
+end
+
+-- One entry of a lane: a grant, or nil when it is not (any more) a job that this worker can start.
+local function deal_one(lane, entry, fields, dropped)
+  local id = named_job(fields)
+  local j = id and fetch(id, unpack(GRANT)) or {}
+  if not j.state then
+    drop(lane, entry)
+    add(dropped, id or reject_entry(entry, fields))
+  elseif j._entry ~= entry or (j.state ~= 'ready' and j.state ~= 'running') then
+    drop(lane, entry)
+  elseif j.state == 'running' then
+    restore(lane, entry, j)
+  elseif not is_job(j) then
+    drop(lane, entry)
+    reject_job(j)
+    add(dropped, id)
+  else
+    local need = missing_need(j)
+    if not need then return write_grant(j) end
+    drop(lane, entry)
+    park(j, need)
+  end
+  return nil
+end
+
+-- Fill up to `slots` grants from these lanes, in order. What is no job takes no slot, but only so many are looked at.
+local function deal(lanes_in_order, slots, jobs, dropped)
+  local patience = 100
+  for _, lane in ipairs(lanes_in_order) do
+    while #jobs < slots and patience > 0 do
+      local wanted = slots - #jobs
+      local entries = read(lane, wanted, worker)
+      for _, entry in ipairs(entries) do
+        local granted = deal_one(lane, entry[1], entry[2], dropped)
+        if granted then add(jobs, granted) else patience = patience - 1 end
+      end
+      if #entries < wanted then break end
+    end
+  end
+end

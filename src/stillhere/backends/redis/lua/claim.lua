@@ -1,0 +1,57 @@
+-- Grant ready jobs to a worker. Nothing else grants: a job runs only under a token that was written here.
+--
+-- Claims are numbered. The same number again gives the same grants (the reply may have been lost), a lower one is a late
+-- copy and gets nothing, and number n says that n - 1 has been answered. So at most one claim of a worker is unanswered,
+-- and its grants stand in the worker's record.
+--
+-- On its way it takes in what came through the inbox, what is due, and what waited for a worker like this one: at most
+-- 100 each, so a call stays short whatever has gathered.
+--
+-- mode: write
+-- uses: lanes ends insert inbox parks record grant
+-- args: worker n:int slots:int lanes
+-- reply: {standing, jobs, more, next_due_ms, paused, dropped}
+-- guarantees: G2 G7 G9 G10 G11
+
+local me = worker_record(worker, 'version')
+if me.gone or not me.lease_ms then return {standing = 'gone'} end
+if lease >= int(call('ZSCORE', key('w'), worker)) then return {standing = 'over'} end
+if n < me.cn then return {standing = 'old'} end
+
+local jobs, dropped = {}, {}
+local paused = call('EXISTS', key('paused')) == 1
+if n == me.cn then
+  for id in string.gmatch(me.last, '%S+') do
+    local j = fetch(id, unpack(GRANT))
+    if j.state == 'running' and j.worker == worker and int(j._cn) == n then add(jobs, grant_of(j)) end
+  end
+  return {standing = 'ok', jobs = jobs, next_due_ms = next_due(), paused = paused}
+end
+
+local more = false
+local ids, holds = {}, {}
+if not paused then
+  take_in(dropped)
+  promote('soon', steady)
+  promote('eta', now)
+  unpark(worker)
+  if lanes ~= 'pool' then deal(SUSPECTS, math.min(1, slots), jobs, dropped) end
+  if lanes ~= 'solo' and #jobs == 0 then
+    deal(n % 8 == 0 and UPWARD or LANES, slots, jobs, dropped) -- one in eight begins with what has the least priority
+    more = slots > 0 and #jobs == slots and any_waiting()
+  end
+end
+
+for _, granted in ipairs(jobs) do
+  add(ids, granted.id)
+  add(holds, granted.id, whole(granted.token) .. ' ' .. n)
+end
+call('HSET', key('w:' .. worker), 'cn', n, 'conf', math.max(me.conf, n - 1), 'last', table.concat(ids, ' '), 'seen', now)
+if #holds > 0 then
+  call('HSET', key('h:' .. worker), unpack(holds))
+  call('ZADD', key('unconf'), lease + me.lease_ms, worker)
+else
+  call('ZREM', key('unconf'), worker)
+end
+woken = more and 1 or 0 -- what became ready on the way is in this worker's hands, unless there is more than it can take
+return {standing = 'ok', jobs = jobs, more = more, next_due_ms = next_due(), paused = paused, dropped = dropped}

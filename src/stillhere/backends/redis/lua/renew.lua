@@ -1,0 +1,22 @@
+-- The supervisor's voice: keep a worker alive, and pass on the number of its highest answered claim.
+--
+-- `hand_back`: the worker's own loop is silent, so what it was granted above that number is unseen and goes back at once.
+-- Late: the lease end never moves backwards, and the number only rises.
+--
+-- mode: write
+-- uses: lanes ends
+-- args: worker answered:int hand_back:flag
+-- reply: {standing, returned}
+-- guarantees: G4 G11 G13
+
+local me = worker_record(worker)
+if me.gone or not me.lease_ms then
+  local closed = me.gone or call('EXISTS', key('gone:' .. worker)) == 1
+  return {standing = closed and 'gone' or 'unknown', returned = {}}
+end
+call('ZADD', key('w'), 'XX', 'GT', lease + me.lease_ms, worker)
+me.conf = math.max(me.conf, answered)
+call('HSET', key('w:' .. worker), 'conf', me.conf, 'seen', now)
+local returned = hand_back and take_back(me) or {}
+if hand_back or me.conf >= me.cn then call('ZREM', key('unconf'), worker) end
+return {standing = 'ok', returned = returned}

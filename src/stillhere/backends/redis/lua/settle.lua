@@ -1,0 +1,77 @@
+-- End runs, each under its token: one step with all that follows from it (result, unique key, dead letter, next run).
+--
+-- Repeated after a lost reply it says `already`; from somebody who no longer holds the job it changes nothing. A lease
+-- that is over but that nobody has ended yet still counts: no one else has the job.
+--
+-- mode: write
+-- uses: lanes ends
+-- args: worker outcomes:list
+-- reply: for each outcome {status, state, outcome}
+-- guarantees: G5 G8
+
+local NEEDED = {
+  'state', 'token', 'worker', 'task', 'started', 'runs', 'unique', 'unique_until', 'retention_ms', 'failures',
+  '_entry', '_lane', '_cancel', '_stok', '_sout',
+}
+
+local function wait_for(j, outcome, reason, fields)
+  drop(j._lane, j._entry)
+  schedule(j, outcome.delay_ms, add(fields, 'reason', reason))
+  call('HDEL', key('j:' .. j.id), 'worker', '_cn', '_entry')
+  return 'scheduled'
+end
+
+local function to_an_end(j, state, outcome, fields, keep)
+  drop(j._lane, j._entry)
+  finish(j, state, outcome.reason, fields, keep)
+  return state
+end
+
+-- What each kind does; returns the job's new state.
+local KINDS = {
+  succeeded = function(j, outcome, fields)
+    if outcome.result then add(fields, 'result', outcome.result) end
+    return to_an_end(j, 'succeeded', outcome, fields, outcome.retention_ms)
+  end,
+  cancelled = function(j, outcome, fields) return to_an_end(j, 'cancelled', outcome, fields, outcome.retention_ms) end,
+  dead = function(j, outcome, fields)
+    return to_an_end(j, 'dead', outcome, add(fields, 'failures', int(j.failures) + 1), DEAD_KEEP_MS)
+  end,
+  retry = function(j, outcome, fields)
+    return wait_for(j, outcome, 'retry', add(fields, 'failures', int(j.failures) + 1))
+  end,
+  snooze = function(j, outcome, fields) return wait_for(j, outcome, 'snoozed', fields) end,
+  interrupted = function(j, outcome, fields)
+    local more = fetch(j.id, 'priority', 'losses', 'shared', 'vanished', 'interruptions')
+    for name, value in pairs(more) do j[name] = value end
+    give_back(j, 'r', add(fields, 'interruptions', int(j.interruptions) + 1, 'reason', 'interrupted'))
+    return 'ready'
+  end,
+}
+
+local done = 0
+local seen = {}
+
+local function settle_one(outcome)
+  local j = fetch(outcome.job, unpack(NEEDED))
+  if not j.state then return {status = 'unknown'} end
+  if int(j._stok) == outcome.token then return {status = 'already', state = j.state, outcome = j._sout} end
+  if j.state ~= 'running' or int(j.token) ~= outcome.token or j.worker ~= worker then
+    return {status = 'stale', state = j.state}
+  end
+  local kind = outcome.kind
+  if j._cancel and kind ~= 'succeeded' then
+    kind = 'cancelled'
+    outcome = {reason = j._cancel, error = outcome.error, retention_ms = outcome.retention_ms}
+  end
+  local fields = {'_stok', j.token, '_sout', kind, 'runs', ran(j, kind)}
+  if outcome.error then add(fields, 'error', outcome.error) end
+  let_go[worker] = add(let_go[worker] or {}, j.id)
+  done = done + 1
+  return {status = 'ok', state = KINDS[kind](j, outcome, fields), outcome = kind}
+end
+
+local answers = {}
+for i, outcome in ipairs(outcomes) do answers[i] = settle_one(outcome) end
+if done > 0 then call('HINCRBY', key('n'), 'settled', done) end
+return answers
