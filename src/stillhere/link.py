@@ -13,7 +13,7 @@ and the pauses it wants to make, and gets the replies back. `Link.run` plays it 
 blocks; there is no second copy of any decision. A script that is dropped half-way leaves nothing behind but the verbs
 it has run.
 
-Errors of the store pass through here, to say where the address came from; the address never shows a password.
+Errors of the store pass through here, to say where its address came from.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ DEFAULT_NAMESPACE = "stillhere"
 EMBEDDED = "embedded://"
 
 _NAMESPACE = re.compile(r"[^\s{}\x00-\x1f\x7f]{1,100}")
-_PASSWORD = re.compile(r"(?<=://)([^/@]*):[^/@]*@")
 
 
 class Address(NamedTuple):
@@ -64,11 +63,6 @@ def find_namespace(given: str | None, environ: Mapping[str, str] = os.environ) -
     if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
         raise ConfigurationError(f"namespace={namespace!r}: text without spaces and braces, at most 100 long.")
     return namespace
-
-
-def masked(url: str) -> str:
-    """The URL without its password."""
-    return _PASSWORD.sub(r"\1:***@", url)
 
 
 class Pause(NamedTuple):

@@ -141,7 +141,10 @@ def _worded(error: StoreUnavailable | StoreFull, jobs: list[NewJob[Any]]) -> Sto
     """The error, and what became of the jobs."""
     one = jobs[0].id if len(jobs) == 1 else ""
     if isinstance(error, StoreFull):
-        return StoreFull(f"{error} " + ("Nothing was enqueued." if one else "Not all of the jobs were enqueued."))
+        what = (
+            "Nothing was enqueued." if one else "Some of the jobs were not enqueued; the same list may be sent again."
+        )
+        return StoreFull(f"{str(error).removesuffix(' Nothing was enqueued.')} {what}")
     if not error.sent and one:
         return StoreUnavailable(f"{error} Nothing was enqueued.", sent=False)
     what = f"Job {one} may" if one else "Some of the jobs may"
