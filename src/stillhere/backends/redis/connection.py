@@ -35,7 +35,7 @@ _log = logging.getLogger("stillhere")
 
 _SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}
 _OPTIONS = ("db", "username", "password", "client_name", "ssl_")
-_MASK = re.compile(r"(?<=://)([^/@]*):[^/@]*@|(?<=[?&]password=)[^&]*")
+_MASK = re.compile(r"(?<=://)([^/:?#@]*):.*@|(?<=[?&]password=)[^&]*")  # to the last @: passwords may hold one
 _OLDEST = (6, 2)
 _MISSING = object()
 _CHUNK = 65536
