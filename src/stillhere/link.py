@@ -5,8 +5,9 @@ fork, parent and child would read each other's replies. So a `Link` keeps one as
 sync store per process, opened at first use. Two ``asyncio.run`` in a row, a loop per test, threads with loops of their
 own and servers that fork after the import all work, and none of them has to know.
 
-A client of a loop that is gone is dropped with it (the loop cannot close it any more). A client that was inherited
-through a fork is left alone: closing it would speak on the parent's connection.
+A loop's client is closed when its loop ends, without anybody's doing: beside it stands an async generator, and loops
+close those in their last moments. A client that was inherited through a fork is left alone: closing it would speak on
+the parent's connection.
 
 What a handle or a sender does is written once, as a *script*: a generator that yields the verbs it wants to have run
 and the pauses it wants to make, and gets the replies back. `Link.run` plays it on the running loop, `Link.run_sync`
@@ -23,7 +24,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from stillhere.domain.errors import ConfigurationError, StoreUnavailable
@@ -75,6 +76,9 @@ Step: TypeAlias = "Verb[Any] | list[Verb[Any]] | Pause"
 Script: TypeAlias = Generator[Step, Any, T]
 
 
+_links: weakref.WeakSet[Link] = weakref.WeakSet()
+
+
 class Link:
     """The clients of one app."""
 
@@ -84,8 +88,9 @@ class Link:
         self._url = url
         self._namespace = namespace
         self._sync: dict[int, SyncStore] = {}
-        self._async: dict[int, weakref.WeakKeyDictionary[AbstractEventLoop, AsyncStore]] = {}
+        self._async: dict[int, dict[AbstractEventLoop, _Kept]] = {}
         self._lock = threading.Lock()
+        _links.add(self)
 
     @property
     def address(self) -> Address:
@@ -129,18 +134,24 @@ class Link:
                 self._sync[pid] = open_sync(self.address.url, self.namespace)
             return self._sync[pid]
 
-    def async_store(self) -> AsyncStore:
+    async def async_store(self) -> AsyncStore:
         """The running loop's client in this process."""
         import asyncio  # noqa: PLC0415 - as above
 
         loop = asyncio.get_running_loop()
         with self._lock:
-            stores = self._async.setdefault(os.getpid(), weakref.WeakKeyDictionary())
-            if loop not in stores:
-                from stillhere.stores import open_async  # noqa: PLC0415 - as above
+            kept = self._async.setdefault(os.getpid(), {})
+            if loop in kept:
+                return kept[loop].store
+            for gone in [other for other in kept if other.is_closed()]:  # closed without its last moments
+                del kept[gone]
+            from stillhere.stores import open_async  # noqa: PLC0415 - as above
 
-                stores[loop] = open_async(self.address.url, self.namespace)
-            return stores[loop]
+            store = open_async(self.address.url, self.namespace)
+            guard = _until_the_loop_ends(kept, loop, store)
+            kept[loop] = _Kept(store, guard)
+        await anext(guard)  # from here on the loop knows it, and will close it
+        return store
 
     def close(self) -> None:
         """Close this process's blocking client; the next use opens a new one."""
@@ -154,10 +165,9 @@ class Link:
         import asyncio  # noqa: PLC0415 - as above
 
         with self._lock:
-            stores = self._async.get(os.getpid(), weakref.WeakKeyDictionary())
-            store = stores.pop(asyncio.get_running_loop(), None)
-        if store is not None:
-            await store.aclose()
+            mine = self._async.setdefault(os.getpid(), {}).get(asyncio.get_running_loop())
+        if mine is not None:
+            await mine.guard.aclose()
         self.close()
 
     async def _take(self, step: Step) -> Any:
@@ -165,7 +175,7 @@ class Link:
             import asyncio  # noqa: PLC0415 - a program that only blocks never pays for it
 
             return await asyncio.sleep(step.seconds)
-        store = self.async_store()
+        store = await self.async_store()
         return await (store.call_many(step) if isinstance(step, list) else store.call(step))
 
     def _take_sync(self, step: Step) -> Any:
@@ -177,3 +187,29 @@ class Link:
 
     def _with_origin(self, error: StoreUnavailable) -> StoreUnavailable:
         return StoreUnavailable(f"{str(error).rstrip('.')}, from {self.address.origin}.", sent=error.sent)
+
+
+class _Kept(NamedTuple):
+    """A loop's client, and the generator that closes it."""
+
+    store: AsyncStore
+    guard: AsyncGenerator[None]
+
+
+async def _until_the_loop_ends(
+    kept: dict[AbstractEventLoop, _Kept], loop: AbstractEventLoop, store: AsyncStore
+) -> AsyncGenerator[None]:
+    try:
+        yield
+    finally:
+        kept.pop(loop, None)
+        await store.aclose()
+
+
+def _renew_locks() -> None:
+    """In a forked child: a lock that some thread held in the parent would never be free here."""
+    for link in _links:
+        link._lock = threading.Lock()  # noqa: SLF001 - the same module
+
+
+os.register_at_fork(after_in_child=_renew_locks)

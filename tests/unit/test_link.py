@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -53,11 +52,20 @@ def test_one_loop_has_one_client(store: FakeStore, app: App[None]) -> None:
     assert len(store.opened) == 1
 
 
-def test_a_loop_that_is_gone_leaves_no_client_behind(store: FakeStore, app: App[None]) -> None:
-    for _ in range(20):
+def test_a_loop_s_client_is_closed_in_its_last_moments(store: FakeStore, app: App[None]) -> None:
+    for _ in range(3):
         asyncio.run(send(app))
-    gc.collect()
-    assert sum(len(stores) for stores in app.link._async.values()) <= 1
+    assert [one.closed for one in store.opened] == [True] * 3
+    assert app.link._async == {os.getpid(): {}}
+
+
+def test_a_loop_that_was_closed_in_the_old_way_is_forgotten(store: FakeStore, app: App[None]) -> None:
+    for _ in range(3):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(send(app))
+        loop.close()
+    assert len(store.opened) == 3
+    assert len(app.link._async[os.getpid()]) == 1
 
 
 def test_threads_with_loops_have_a_client_each_and_blocking_threads_share_one(store: FakeStore, app: App[None]) -> None:
