@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import select
 import time
@@ -76,7 +77,10 @@ class Endpoint:
             _check_options(_options(url), urlsplit(url).path)
             _connection(_options(url), redis.Connection, redis.retry.Retry, None)
         except (ValueError, TypeError) as error:
-            raise ConfigurationError(f"{self.shown}: {error}.") from None
+            why = (
+                "the port is not a number from 0 to 65535" if str(error).startswith("Port") else str(error).rstrip(".")
+            )
+            raise ConfigurationError(f"{self.shown}: {why}.") from None
         return url
 
     def locate(self) -> None:
@@ -102,9 +106,12 @@ class Endpoint:
         """Refuse what cannot serve as a store, and warn where it may forget live jobs."""
         hello = replies[0]
         if isinstance(hello, hiredis.ReplyError):
-            if "unknown command" in str(hello).lower():
+            text = str(hello)
+            if "unknown command" in text.lower():
                 raise ConfigurationError(f"{self.shown} is older than Redis 6.2, which stillhere needs.")
-            hello = []  # not allowed to ask
+            if not text.startswith("NOPERM"):  # a user who may not ask may do the rest all the same
+                raise self.refused("the connection", hello)
+            hello = []
         said = dict(zip(hello[::2], hello[1::2], strict=False))
         self._check_server(said)
         if len(replies) > 1 and isinstance(replies[1], bytes):
@@ -130,7 +137,7 @@ class Endpoint:
     def unreachable(self, error: BaseException) -> StillhereError:
         """What to tell when no connection came about."""
         if isinstance(error, (redis.AuthenticationError, redis.ResponseError)):
-            return ConfigurationError(f"{self.shown} refused the login ({error}).")
+            return ConfigurationError(f"{self.shown} refused the connection ({str(error).rstrip('.')}).")
         return StoreUnavailable(f"Cannot reach {self.shown} ({_why(error)}).", sent=False)
 
     def broken(self, error: BaseException, timeout: float, *, sent: bool) -> StoreUnavailable:
@@ -156,9 +163,9 @@ def _options(url: str) -> Any:
 def _check_options(options: Any, path: str) -> None:
     strange = [name for name in options if not name.startswith((*_OPTIONS, "host", "port", "path", "connection_class"))]
     if strange:
-        raise ValueError(f"the option {strange[0]!r} is not one of db, username, password, client_name, ssl_...")
+        raise ValueError(f"the option {strange[0]!r} is not one of db, username, password, client_name or ssl_*")
     if options.get("path") is None and path.strip("/") and not path.strip("/").isdigit():
-        raise ValueError(f"the database {path.strip('/')!r} is not a number")
+        raise ValueError("the database is not a number")
 
 
 def _connection(options: Any, plain: Any, retry: Any, timeout: float | None) -> Any:
@@ -179,7 +186,7 @@ def _why(error: BaseException) -> str:
     while error.__cause__ is not None or (isinstance(error, redis.RedisError) and error.__context__ is not None):
         error = error.__cause__ or error.__context__ or error
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
+        return (os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror).lower()
     return str(error).rstrip(".") or type(error).__name__
 
 
@@ -207,7 +214,7 @@ class SyncWire:
         self._endpoint = endpoint
         self._reader = hiredis.Reader(notEnoughData=_MISSING)
         endpoint.locate()
-        self._connection = endpoint.sync_connection(_left(deadline))
+        self._connection = endpoint.sync_connection(max(deadline - time.monotonic(), 0.001))
         try:
             self._connection.connect()
             greeting = endpoint.greeting

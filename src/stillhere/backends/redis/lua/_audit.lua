@@ -38,7 +38,7 @@ local function is_read(entry, group)
 end
 
 local function check_entry(lane, entry, id, owner, group)
-  local j = fetch(id, 'state', 'worker', '_entry', '_lane')
+  local j = fetch(id, {'state', 'worker', '_entry', '_lane'})
   local here = lane .. ' ' .. entry
   if not j.state or j._entry ~= entry or j._lane ~= lane then
     complain(id, 'orphan_entry', 'the entry ' .. here .. ' names a job that does not name it')
@@ -76,7 +76,7 @@ local function walk_sets()
   for name in pairs(keys_like('park:*')) do sets[name] = 'ready' end
   for name, place in pairs(sets) do
     for _, id in ipairs(call('ZRANGE', key(name), 0, -1)) do
-      local j = fetch(id, 'state', '_lane')
+      local j = fetch(id, {'state', '_lane'})
       local final = place == 'dead' or place == 'ended'
       if j.state and (final or j._lane == name) then
         note(id, place)
@@ -92,7 +92,7 @@ local function walk_holdings()
     local worker = string.sub(name, 3)
     local there = call('ZSCORE', key('w'), worker) and call('EXISTS', key('w:' .. worker)) == 1
     for id, grant in pairs(holdings(worker)) do
-      local j = fetch(id, 'state', 'worker', 'token')
+      local j = fetch(id, {'state', 'worker', 'token'})
       if j.state == 'running' and j.worker == worker and int(j.token) == grant.token then
         note(id, 'running')
         if not there then complain(id, 'no_owner', 'held by ' .. worker .. ', which is not registered') end
@@ -106,7 +106,7 @@ end
 local function walk_records()
   for name in pairs(keys_like('j:*')) do
     local id = string.sub(name, 3)
-    local j = fetch(id, 'state', 'task', 'unique')
+    local j = fetch(id, {'state', 'task', 'unique'})
     local place = LIVE[j.state] and j.state or j.state == 'dead' and 'dead' or 'ended'
     local places = named[id] or {}
     if #places > 1 then
@@ -127,7 +127,7 @@ end
 local function walk_unique_keys()
   for name in pairs(keys_like('u:*')) do
     local holder = holder_of(key(name))
-    local alive = holder and LIVE[fetch(holder, 'state').state]
+    local alive = holder and LIVE[fetch(holder, {'state'}).state]
     if not alive and call('PTTL', key(name)) == -1 then
       complain(holder or '?', 'unique', 'the key ' .. name .. ' is kept for a job that has ended')
     end

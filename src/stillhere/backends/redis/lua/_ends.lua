@@ -31,21 +31,22 @@ local function ran(j, how)
   return earlier .. '\n' .. line
 end
 
--- End a job for good. Its unique key goes with it, unless it was asked to stay longer or is another job's by now.
+-- End a job for good; a job that runs or waits with `reason` gets a new one, or had none. Its unique key goes with it, unless it was asked to stay longer or is another job's by now.
 local function finish(j, state, reason, fields, keep)
   local record = key('j:' .. j.id)
   add(fields, 'state', state, 'ended', now)
   if reason and reason ~= '' then add(fields, 'reason', reason) end
   call('HSET', record, unpack(fields))
-  local stale = {'worker', '_cn', '_entry', '_lane', '_ckn', '_prn', '_cancel'}
-  if not reason or reason == '' then add(stale, 'reason') end
+  local stale = {'worker', '_cn', '_entry', '_lane'}
+  if j._cancel then add(stale, '_cancel') end
   if keep == 0 then add(stale, 'args', 'result', 'checkpoint', 'headers', 'progress') end
   call('HDEL', record, unpack(stale))
   keep = math.max(keep, KNOWN_MS)
   if j.unique then
-    local unique = unique_key(j.task, j.unique)
+    local more = fetch(j.id, {'task', 'unique_until'})
+    local unique = unique_key(more.task, j.unique)
     if holder_of(unique) == j.id then
-      local left = int(j.unique_until) - now
+      local left = int(more.unique_until) - now
       if left > 0 then
         keep = math.max(keep, left)
         call('PEXPIRE', unique, left)
@@ -82,7 +83,7 @@ local function take_back(me)
   local taken = {}
   if me.cn <= me.conf then return taken end
   for id in string.gmatch(me.last, '%S+') do
-    local j = fetch(id, unpack(RUN))
+    local j = fetch(id, RUN)
     if j.state == 'running' and j.worker == me.id and int(j._cn) > me.conf then
       if give_back(j, 'r', {}) then add(taken, id) end
       let_go[me.id] = add(let_go[me.id] or {}, id)

@@ -2,11 +2,6 @@
 
 local UPWARD = {'9:r', '9:m', '5:r', '5:m', '0:r', '0:m'}
 
-local GRANT = {
-  'state', 'token', 'worker', '_cn', '_entry', '_lane', 'v', 'task', 'args', 'priority', 'created', 'failures', 'losses',
-  'interruptions', 'max_attempts', 'retention_ms', 'checkpoint', 'headers', 'reason', 'shared', 'vanished', 'runs',
-}
-
 local function grant_of(j)
   return {
     id = j.id, queue = queue, token = tonumber(j.token), task = j.task, args = j.args, v = int(j.v, 1),
@@ -22,7 +17,7 @@ end
 local function promote(waiting_room, clock)
   local due = call('ZRANGEBYSCORE', key(waiting_room), '-inf', clock, 'LIMIT', 0, 100)
   for _, id in ipairs(due) do
-    local j = fetch(id, 'state', 'priority', 'losses', 'shared', 'vanished')
+    local j = fetch(id, {'state', 'priority', 'losses', 'shared', 'vanished'})
     if j.state == 'scheduled' then put(j, 'm', {}) end
   end
   if #due > 0 then call('ZREM', key(waiting_room), unpack(due)) end
@@ -42,12 +37,13 @@ local function any_waiting()
   return false
 end
 
--- An entry whose job is running: the group was made anew, and the entry belongs back into its holder's list.
+-- An entry whose job is running: the group was made anew, and the entry belongs back into its holder's list. If that
+-- holder's record was deleted, nobody would ever end it: the job is ready again.
 local function restore(lane, entry, j)
-  if call('EXISTS', key('w:' .. j.worker)) == 1 then
+  if call('HEXISTS', key('h:' .. j.worker), j.id) == 1 and call('EXISTS', key('w:' .. j.worker)) == 1 then
     call('XCLAIM', key('s:' .. lane), GROUP, j.worker, 0, entry, 'JUSTID')
   else
-    drop(lane, entry)
+    give_back(j, 'r', {})
   end
 end
 
@@ -62,7 +58,7 @@ end
 -- One entry of a lane: a grant, or nil when it is not (any more) a job that this worker can start.
 local function deal_one(lane, entry, fields, dropped)
   local id = named_job(fields)
-  local j = id and fetch(id, unpack(GRANT)) or {}
+  local j = id and fetch_all(id) or {}
   if not j.state then
     drop(lane, entry)
     add(dropped, id or reject_entry(entry, fields))

@@ -14,11 +14,10 @@ end
 -- their idle time back and leaves the delivery count. Twice a lease, by its own voice, and only while it holds few.
 local function show(me, mine)
   call('HSET', key('w:' .. me.id), 'shown', lease)
-  local by_lane, count = {}, 0
+  if call('HLEN', key('h:' .. me.id)) > 200 then return end
+  local by_lane = {}
   for id in pairs(mine) do
-    count = count + 1
-    if count > 200 then return end
-    local j = fetch(id, 'worker', '_lane', '_entry')
+    local j = fetch(id, {'worker', '_lane', '_entry'})
     if j.worker == me.id and j._entry then by_lane[j._lane] = add(by_lane[j._lane] or {}, j._entry) end
   end
   for lane, entries in pairs(by_lane) do

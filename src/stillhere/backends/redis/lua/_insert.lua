@@ -16,7 +16,7 @@ end
 local function obstacle(r, unique)
   local holder, till = holder_of(unique)
   if not holder then return nil end
-  local other = fetch(holder, unpack(RUN))
+  local other = fetch(holder, RUN)
   if r.on_conflict == 'replace' and (other.state == 'ready' or other.state == 'scheduled') then
     withdraw(other)
     call_off(other, 'replaced', {})

@@ -4,7 +4,7 @@
 local function mend_orphan(lane, entry)
   local found = call('XRANGE', key('s:' .. lane), entry, entry)[1]
   local id = found and found[2][2]
-  local j = id and fetch(id, unpack(RUN)) or {}
+  local j = id and fetch(id, RUN) or {}
   if j._entry == entry and j.state == 'running' and call('HEXISTS', key('h:' .. (j.worker or '')), id) == 1 then
     call('XCLAIM', key('s:' .. lane), GROUP, j.worker, 0, entry, 'JUSTID')
     return

@@ -22,8 +22,10 @@ local function int(text, default) return tonumber(text) or default or 0 end
 
 local function whole(number) return string.format('%.0f', number) end -- `..` would round a token to 14 digits
 
+-- Append what is given, up to the first nil.
 local function add(list, ...)
-  for i = 1, select('#', ...) do list[#list + 1] = (select(i, ...)) end
+  local more, size = {...}, #list
+  for i = 1, #more do list[size + i] = more[i] end
   return list
 end
 
@@ -56,10 +58,19 @@ local let_go = {} -- worker -> job ids
 local ended = {} -- for the index of finished jobs: score, id, score, id ...
 
 -- The named fields of one job, and its id; a field that is not there is nil.
-local function fetch(id, ...)
-  local values = call('HMGET', key('j:' .. id), ...)
+local function fetch(id, names)
+  local values = call('HMGET', key('j:' .. id), unpack(names))
   local found = {id = id}
-  for i = 1, select('#', ...) do found[(select(i, ...))] = values[i] or nil end
+  for i = 1, #names do found[names[i]] = values[i] or nil end
+  return found
+end
+
+-- All fields of one job.
+local function fetch_all(id)
+  local flat = call('HGETALL', key('j:' .. id))
+  local found = {}
+  for i = 1, #flat, 2 do found[flat[i]] = flat[i + 1] end
+  found.id = id
   return found
 end
 
@@ -70,7 +81,7 @@ local function worker_record(id, ...)
     id = id, lease_ms = tonumber(values[1] or nil), gone = values[2] or nil,
     cn = int(values[3]), conf = int(values[4]), last = values[5] or '',
   }
-  for i = 1, select('#', ...) do found[(select(i, ...))] = values[5 + i] or nil end
+  for i, name in ipairs({...}) do found[name] = values[5 + i] or nil end
   return found
 end
 

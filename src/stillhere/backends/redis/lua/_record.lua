@@ -19,12 +19,10 @@ local function headers_of(text)
 end
 
 local function record_of(id)
-  local flat = call('HGETALL', key('j:' .. id))
-  if #flat == 0 then return nil end
-  local record = {}
-  for i = 1, #flat, 2 do record[flat[i]] = flat[i + 1] end
+  local record = fetch_all(id)
+  if not record.state then return nil end
   for _, name in ipairs(NUMBERS) do record[name] = tonumber(record[name]) end
-  record.id, record.queue, record.task = id, queue, record.task or '?'
+  record.queue, record.task = queue, record.task or '?'
   record.headers = headers_of(record.headers)
   record.cancelling = record._cancel ~= nil
   if record.runs then

@@ -37,7 +37,7 @@ for _, pair in ipairs(held) do
 end
 for id, grant in pairs(mine) do
   if not sent[id] and grant.number <= answered then
-    local j = fetch(id, unpack(RUN))
+    local j = fetch(id, RUN)
     if j.state == 'running' and j.worker == worker and int(j.token) == grant.token and give_back(j, 'r', {}) then
       add(returned, id)
     end

@@ -7,7 +7,7 @@
 -- reply: {changed, state}
 -- guarantees: G8 G11
 
-local j = fetch(job, unpack(RUN))
+local j = fetch(job, RUN)
 if not j.state then return {changed = false} end
 if not LIVE[j.state] or j._cancel then return {changed = false, state = j.state} end
 

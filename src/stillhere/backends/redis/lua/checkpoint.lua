@@ -6,7 +6,7 @@
 -- reply: 'ok', 'older' or 'stale'
 -- guarantees: G6 G12
 
-local j = fetch(job, 'state', 'worker', 'token', 'checkpoint', '_ckn')
+local j = fetch(job, {'state', 'worker', 'token', 'checkpoint', '_ckn'})
 if j.state ~= 'running' or j.worker ~= worker or int(j.token) ~= token then return 'stale' end
 local of_token, last = string.match(j._ckn or '', '^(%d+) (%d+)$')
 if of_token == j.token and number <= tonumber(last) then return 'older' end

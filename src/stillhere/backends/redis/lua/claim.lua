@@ -19,10 +19,11 @@ if lease >= int(call('ZSCORE', key('w'), worker)) then return {standing = 'over'
 if n < me.cn then return {standing = 'old'} end
 
 local jobs, dropped = {}, {}
+slots = math.min(slots, 1000)
 local paused = call('EXISTS', key('paused')) == 1
 if n == me.cn then
   for id in string.gmatch(me.last, '%S+') do
-    local j = fetch(id, unpack(GRANT))
+    local j = fetch_all(id)
     if j.state == 'running' and j.worker == worker and int(j._cn) == n then add(jobs, grant_of(j)) end
   end
   return {standing = 'ok', jobs = jobs, next_due_ms = next_due(), paused = paused}

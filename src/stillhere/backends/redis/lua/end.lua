@@ -26,9 +26,10 @@ if not me.gone then
   forget_tasks(worker)
 end
 
+limit = math.min(limit, 1000)
 local ids = held_ids(worker, limit)
 for _, id in ipairs(ids) do
-  local j = fetch(id, unpack(RUN))
+  local j = fetch(id, RUN)
   if j.state == 'running' and j.worker == worker then
     local verdict = int(j._cn) > me.conf and 'bystander' or verdicts[id] or me.verdict
     local became = lose(j, verdict, me.gone)

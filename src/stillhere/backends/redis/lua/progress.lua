@@ -6,7 +6,7 @@
 -- guarantees: G6 G12
 
 local function tell(item)
-  local j = fetch(item.job, 'state', 'worker', 'token', '_prn')
+  local j = fetch(item.job, {'state', 'worker', 'token', '_prn'})
   if j.state ~= 'running' or j.worker ~= worker or int(j.token) ~= item.token then return 'stale' end
   local of_token, last = string.match(j._prn or '', '^(%d+) (%d+)$')
   if of_token == j.token and item.number <= tonumber(last) then return 'older' end

@@ -8,7 +8,7 @@
 -- reply: {changed, state}; the state is the one before
 -- guarantees: G1 G9 G11
 
-local j = fetch(job, 'reason', unpack(RUN))
+local j = fetch(job, add({'reason'}, unpack(RUN)))
 local before = j.state
 if before == 'scheduled' then
   withdraw(j)
@@ -20,7 +20,7 @@ if before ~= 'dead' or j.reason == 'undecodable' then return {changed = false, s
 if j.unique then
   local unique = unique_key(j.task, j.unique)
   local holder, till = holder_of(unique)
-  if holder and holder ~= job and (till > now or LIVE[fetch(holder, 'state').state]) then
+  if holder and holder ~= job and (till > now or LIVE[fetch(holder, {'state'}).state]) then
     return {changed = false, state = before}
   end
   call('SET', unique, (j.unique_until or '') .. ' ' .. job)

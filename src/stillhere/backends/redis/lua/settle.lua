@@ -9,10 +9,9 @@
 -- reply: for each outcome {status, state, outcome}
 -- guarantees: G5 G8
 
-local NEEDED = {
-  'state', 'token', 'worker', 'task', 'started', 'runs', 'unique', 'unique_until', 'retention_ms', 'failures',
-  '_entry', '_lane', '_cancel', '_stok', '_sout',
-}
+local NEEDED = {'state', 'token', 'worker', 'started', 'runs', 'unique', '_entry', '_lane', '_cancel', '_stok'}
+
+local function failures_with_this(j) return int(fetch(j.id, {'failures'}).failures) + 1 end
 
 local function wait_for(j, outcome, reason, fields)
   drop(j._lane, j._entry)
@@ -35,14 +34,14 @@ local KINDS = {
   end,
   cancelled = function(j, outcome, fields) return to_an_end(j, 'cancelled', outcome, fields, outcome.retention_ms) end,
   dead = function(j, outcome, fields)
-    return to_an_end(j, 'dead', outcome, add(fields, 'failures', int(j.failures) + 1), DEAD_KEEP_MS)
+    return to_an_end(j, 'dead', outcome, add(fields, 'failures', failures_with_this(j)), DEAD_KEEP_MS)
   end,
   retry = function(j, outcome, fields)
-    return wait_for(j, outcome, 'retry', add(fields, 'failures', int(j.failures) + 1))
+    return wait_for(j, outcome, 'retry', add(fields, 'failures', failures_with_this(j)))
   end,
   snooze = function(j, outcome, fields) return wait_for(j, outcome, 'snoozed', fields) end,
   interrupted = function(j, outcome, fields)
-    local more = fetch(j.id, 'priority', 'losses', 'shared', 'vanished', 'interruptions')
+    local more = fetch(j.id, {'priority', 'losses', 'shared', 'vanished', 'interruptions'})
     for name, value in pairs(more) do j[name] = value end
     give_back(j, 'r', add(fields, 'interruptions', int(j.interruptions) + 1, 'reason', 'interrupted'))
     return 'ready'
@@ -53,9 +52,9 @@ local done = 0
 local seen = {}
 
 local function settle_one(outcome)
-  local j = fetch(outcome.job, unpack(NEEDED))
+  local j = fetch(outcome.job, NEEDED)
   if not j.state then return {status = 'unknown'} end
-  if int(j._stok) == outcome.token then return {status = 'already', state = j.state, outcome = j._sout} end
+  if int(j._stok) == outcome.token then return {status = 'already', state = j.state, outcome = fetch(j.id, {'_sout'})._sout} end
   if j.state ~= 'running' or int(j.token) ~= outcome.token or j.worker ~= worker then
     return {status = 'stale', state = j.state}
   end
