@@ -212,4 +212,5 @@ def _renew_locks() -> None:
         link._lock = threading.Lock()  # noqa: SLF001 - the same module
 
 
-os.register_at_fork(after_in_child=_renew_locks)
+if hasattr(os, "register_at_fork"):  # where there is no fork there is nothing to renew
+    os.register_at_fork(after_in_child=_renew_locks)
