@@ -21,10 +21,16 @@ local function holder_of(unique)
   return id, int(till)
 end
 
+local function json(value) return (string.gsub(cjson.encode(value), '\\/', '/')) end
+
+local function error_text(kind, message, exit)
+  return string.format('{"type":%s,"message":%s,"traceback":"","exit":%s}', json(kind), json(message), json(exit))
+end
+
 -- The end of a run in one line, behind the lines of earlier runs; the newest 50 stay.
 local function ran(j, how)
   local line = string.format('{"worker":%s,"token":%s,"start":%s,"end":%s,"how":"%s"}',
-    cjson.encode(j.worker), j.token, j.started or now, whole(now), how)
+    json(j.worker), j.token, j.started or now, whole(now), how)
   if not j.runs then return line end
   local _, breaks = string.gsub(j.runs, '\n', '')
   local earlier = breaks < 49 and j.runs or string.gsub(j.runs, '^[^\n]*\n', '', 1)

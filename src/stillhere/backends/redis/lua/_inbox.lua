@@ -37,9 +37,7 @@ local function is_job(j)
   return j.task and j.args and tonumber(j.v or '1') ~= nil and string.find(j.args, '^%s*{') ~= nil
 end
 
-local function undecodable(why)
-  return cjson.encode({type = 'UndecodableRecord', message = why, traceback = '', exit = ''})
-end
+local function undecodable(why) return error_text('UndecodableRecord', why, '') end
 
 -- Keep what was found as a dead letter, under an id made of the entry's when it has no good one of its own.
 local function reject(id, found, why)
@@ -50,7 +48,7 @@ local function reject(id, found, why)
   local task = found.task and is_utf8(found.task) and #found.task > 0 and string.sub(found.task, 1, 200) or '?'
   finish({id = id}, 'dead', 'undecodable', {
     'v', '1', 'id', id, 'task', task, 'queue', queue, 'created', now, 'error', undecodable(why),
-    'args', cjson.encode(shown),
+    'args', json(shown),
   }, DEAD_KEEP_MS)
   return id
 end

@@ -49,7 +49,7 @@ local function insert(r, more_fields)
     if r[name] then add(fields, name, r[name]) end
   end
   if r.headers and next(r.headers) then
-    add(fields, 'headers', (string.gsub(cjson.encode(r.headers), '\\/', '/')))
+    add(fields, 'headers', json(r.headers))
   end
   local state = 'scheduled'
   if r.due then add(fields, 'due', r.due) end

@@ -28,9 +28,7 @@ local function lose(j, verdict, exit)
   end
   if verdict == 'vanished' and j.vanished == 1 then side = 'r' end
   j.deaths = int(j.deaths) + 1
-  add(fields, 'deaths', j.deaths, 'error', cjson.encode({
-    type = 'WorkerLost', message = 'the worker ended while it ran this job: ' .. exit, traceback = '', exit = exit,
-  }))
+  add(fields, 'deaths', j.deaths, 'error', error_text('WorkerLost', 'its worker ended while it ran: ' .. exit, exit))
   if over_budget(j) and not j._cancel then
     drop(j._lane, j._entry)
     bury(j, 'lost', fields)
