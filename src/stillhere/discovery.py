@@ -83,6 +83,15 @@ def load_app(path: str) -> Any:
     return next(iter(found.values()))
 
 
+def load_tasks(app: Any) -> None:
+    """Import the modules of ``App(include=[...])``; errors in the same words as those of `load_app`."""
+    try:
+        app.load()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - they are the user's modules: they may raise anything
+        text = _mistake(error) or _own_traceback("A module of App(include=[...])", error)
+        raise ConfigurationError(text) from None
+
+
 # ------------------------------------------------------------------------------------------------------------- steps
 
 

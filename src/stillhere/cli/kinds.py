@@ -1,0 +1,87 @@
+"""Kinds of values on the command line: durations as text, queues with a weight, times.
+
+A value that is wrong is a usage error in the words of the module that knows (`durations`, `options`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from stillhere.domain.durations import DurationError, delay_milliseconds, milliseconds
+from stillhere.domain.errors import ConfigurationError
+from stillhere.domain.options import check_name
+
+
+class DurationKind(click.ParamType[int]):
+    """``90s``, ``10m``, ``1h30m`` or a number of seconds; the value is in ms."""
+
+    name = "duration"
+
+    def __init__(self, *, delay: bool = False) -> None:
+        self._read = delay_milliseconds if delay else milliseconds
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Milliseconds."""
+        try:
+            return self._read(value, param.name or self.name if param else self.name)
+        except DurationError as error:
+            self.fail(str(error), param, ctx)
+
+
+class QueueKind(click.ParamType[tuple[str, int]]):
+    """``NAME`` or ``NAME:WEIGHT``."""
+
+    name = "queue"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        """Name and weight."""
+        if isinstance(value, tuple):
+            return value
+        name, colon, weight = str(value).partition(":")
+        if colon and not (weight.isdecimal() and 1 <= int(weight) <= 1_000):
+            self.fail(f"{value!r}: a weight is a whole number from 1 to 1000.", param, ctx)
+        try:
+            return check_name("queue", name), int(weight) if colon else 1
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
+
+
+class NameKind(click.ParamType[str]):
+    """The name of a queue or a task."""
+
+    def __init__(self, what: str) -> None:
+        self.name = what
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name, when it can be one."""
+        try:
+            return check_name(self.name, value)
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
+
+
+class TimeKind(click.ParamType[datetime]):
+    """``2026-12-01T03:00+01:00`` or ``...Z``; a time without a zone is refused."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """An aware datetime."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            at = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r}: write 2026-12-01T03:00Z or 2026-12-01T03:00+01:00.", param, ctx)
+        if at.tzinfo is None:
+            self.fail(f"at={value} has no time zone. Write {value}Z, or +01:00 after it, or use --delay.", param, ctx)
+        return at
+
+
+DURATION = DurationKind()
+DELAY = DurationKind(delay=True)
+QUEUE = QueueKind()
+TIME = TimeKind()

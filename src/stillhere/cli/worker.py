@@ -1,0 +1,142 @@
+"""`stillhere worker APP`: turns the command line into a `WorkerSettings` and becomes the supervisor.
+
+This process never imports the app: it watches over processes that do, and must not share their fate. So a wrong name of
+an app is found by the first child, which tells it in one line.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+import click
+
+from stillhere.cli.kinds import DURATION, QUEUE
+from stillhere.cli.options import Choices, Verb
+from stillhere.discovery import find_app_path
+from stillhere.domain.durations import spell
+from stillhere.domain.errors import ConfigurationError
+from stillhere.worker import settings as defaults
+
+_MOST = 1_000
+_SHORTEST_LEASE_MS = 500
+_LONGEST_LEASE_MS = 86_400_000
+_LONGEST_NAME = 64
+
+
+class _Worker(Verb):
+    """The supervisor sets up its own logging, which must never block."""
+
+    starts_logging = False
+
+
+def _checked(settings: defaults.WorkerSettings) -> defaults.WorkerSettings:
+    if not _SHORTEST_LEASE_MS <= settings.lease_ms <= _LONGEST_LEASE_MS:
+        given, least, most = map(spell, (settings.lease_ms, _SHORTEST_LEASE_MS, _LONGEST_LEASE_MS))
+        raise click.UsageError(f"--lease {given}: a lease is from {least} to {most} long.")
+    if len(settings.name) > _LONGEST_NAME or not all(c.isalnum() or c in "._" for c in settings.name):
+        raise click.UsageError(f"--name {settings.name!r}: letters, digits, '.' and '_', at most {_LONGEST_NAME}.")
+    return settings
+
+
+def settings_of(choices: Choices, target: str | None, given: dict[str, Any]) -> defaults.WorkerSettings:
+    """The settings; raises a usage error, or `ConfigurationError`."""
+    from stillhere.cli.logs import level
+
+    path = find_app_path(target or choices.app, os.environ)
+    if path is None:
+        raise click.UsageError(
+            "Which app? stillhere worker pkg.module:app, or set STILLHERE_APP, or app in [tool.stillhere] of "
+            "pyproject.toml."
+        )
+    return _checked(
+        defaults.WorkerSettings(
+            app=path.path,
+            processes=given["processes"],
+            slots=given["slots"],
+            queues=dict(given["queue"]),
+            lease_ms=given["lease"],
+            grace_ms=given["grace"],
+            overflow=given["overflow"],
+            long_after_ms=given["long_after"],
+            burst=given["burst"],
+            name=given["name"],
+            solo=given["solo"],
+            url=choices.url,
+            namespace=choices.namespace,
+            log=choices.log,
+            log_level=logging.getLevelName(level(verbose=choices.verbose, default=logging.INFO)).lower(),
+        )
+    )
+
+
+@click.command(cls=_Worker)
+@click.argument("target", required=False, metavar="[APP]")
+@click.option(
+    "-p", "--processes", type=click.IntRange(1, _MOST), default=1, show_default=True, help="Worker processes."
+)
+@click.option(
+    "-c",
+    "--slots",
+    type=click.IntRange(1, _MOST),
+    default=defaults.DEFAULT_SLOTS,
+    show_default=True,
+    help="Jobs at once in each process: 2 processes with 20 slots run 40.",
+)
+@click.option(
+    "-q",
+    "--queue",
+    type=QUEUE,
+    multiple=True,
+    metavar="NAME[:WEIGHT]",
+    help="Serve this queue (again for more); without it, all queues of the app's tasks.",
+)
+@click.option(
+    "--lease",
+    type=DURATION,
+    default=spell(defaults.DEFAULT_LEASE_MS),
+    show_default=True,
+    help="A host that dies is noticed after 1.3 times this; a process that dies, at once.",
+)
+@click.option(
+    "--grace",
+    type=DURATION,
+    default=spell(defaults.DEFAULT_GRACE_MS),
+    show_default=True,
+    help="When it is stopped, running jobs have so long to end; then they are handed over.",
+)
+@click.option(
+    "--overflow",
+    type=click.IntRange(0, _MOST),
+    help="Places in each process for jobs that turned out long.  [default: as many as slots]",
+)
+@click.option(
+    "--long-after",
+    type=DURATION,
+    default=spell(defaults.DEFAULT_LONG_AFTER_MS),
+    show_default=True,
+    help="A job that runs longer gives its slot to others and goes on; 0: never.",
+)
+@click.option("--burst", is_flag=True, help="End when the queues are empty.")
+@click.option("--name", default="", metavar="NAME", help="Stands in front of the worker's id, for people.")
+@click.option(
+    "--solo",
+    type=click.IntRange(1, _MOST),
+    default=defaults.default_solo(),
+    help="At most so many jobs that may have killed a worker, each in a process of its own.",
+)
+@click.pass_obj
+def worker(choices: Choices, /, target: str | None, **given: Any) -> int:
+    """Run jobs of APP (pkg.module:app) until it is stopped.
+
+    SIGTERM or Ctrl-C: take no more jobs, let those that run end within the grace period, hand the others over. A second
+    signal: now.
+    """
+    if sys.platform == "win32":
+        raise ConfigurationError("A worker does not run on Windows; enqueueing and all other commands do.")
+    settings = settings_of(choices, target, given)
+    from stillhere.worker.supervisor.main import run
+
+    return run(settings)
