@@ -169,6 +169,8 @@ def _retention(value: Duration | None) -> int:
 
 
 def _headers(task: str, headers: Mapping[str, str]) -> dict[str, str]:
+    if not headers:
+        return {}
     size = len(json.dumps(dict(headers), separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass"))
     if size > HEADERS_LIMIT:
         raise ArgumentError(too_big(f"{task}: headers are", size, HEADERS_LIMIT, "", "send"))
