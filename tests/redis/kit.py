@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
-import redis
-
 from stillhere.backends.redis.backend import SyncRedisStore
 from stillhere.backends.redis.connection import Endpoint
 from stillhere.backends.redis.scripts import SCRIPTS, Scripts
@@ -172,8 +170,8 @@ def queues(server: RedisServer, namespace: str) -> Iterator[MakeQueue]:
     """Make queues on one server; each is audited at the end."""
     made: list[Queue] = []
 
-    def make(*, scripts: Scripts = SCRIPTS, sound: bool = True, on: RedisServer | None = None) -> Queue:
-        made.append(Queue(on or server, namespace, scripts=scripts, sound=sound))
+    def make(*, scripts: Scripts = SCRIPTS, sound: bool = True) -> Queue:
+        made.append(Queue(server, namespace, scripts=scripts, sound=sound))
         return made[-1]
 
     yield make
@@ -181,6 +179,6 @@ def queues(server: RedisServer, namespace: str) -> Iterator[MakeQueue]:
         queue.close()
 
 
-def xadd(client: redis.Redis, key: str, *words: str) -> str:
+def xadd(client: Any, key: str, *words: str | bytes) -> str:
     """XADD as any other program would send it."""
     return cast("str", client.execute_command("XADD", key, "*", *words))

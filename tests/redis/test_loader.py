@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ class TestUnknownScripts:
         q.register("w")
         q.raw.script_flush()
         q.call(Tick(queue="q"))
-        verbs: list[Verb[object]] = [
+        verbs: list[Verb[Any]] = [
             Tick(queue="q"),
             Enqueue(queue="q", jobs=[]),
             Claim(queue="q", worker="w", n=1, slots=1),

@@ -149,7 +149,7 @@ class Endpoint:
     def refused(self, stem: str, error: hiredis.ReplyError) -> StillhereError:
         """What to tell when the server answers with an error."""
         text = str(error)
-        if "OOM command not allowed" in text:
+        if stem == "enqueue" and "OOM command not allowed" in text:
             return StoreFull(f"{self.shown} is at its memory limit and takes no new job. Nothing was enqueued.")
         if text.startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
             return ConfigurationError(f"{self.shown} does not allow {stem} ({text}).")
@@ -186,7 +186,7 @@ def _why(error: BaseException) -> str:
     while error.__cause__ is not None or (isinstance(error, redis.RedisError) and error.__context__ is not None):
         error = error.__cause__ or error.__context__ or error
     if isinstance(error, OSError) and error.strerror:
-        return (os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror).lower()
+        return (os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror).lower()
     return str(error).rstrip(".") or type(error).__name__
 
 

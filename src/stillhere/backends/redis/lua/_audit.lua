@@ -1,4 +1,4 @@
--- The walks of the audit: first every index notes which jobs it names, then every record is asked whether that is right.
+-- The walks of the audit: first every index notes which jobs it names, then every record is asked if that is right.
 
 local complaints = {}
 local named = {} -- job -> the places that name it as it is now
@@ -40,7 +40,7 @@ end
 local function check_entry(lane, entry, id, owner, group)
   local j = fetch(id, {'state', 'worker', '_entry', '_lane'})
   local here = lane .. ' ' .. entry
-  if not j.state or j._entry ~= entry or j._lane ~= lane then
+  if not j.state or not names_back(j, lane, entry) then
     complain(id, 'orphan_entry', 'the entry ' .. here .. ' names a job that does not name it')
   elseif j.state == 'ready' then
     note(id, 'ready')
@@ -52,7 +52,7 @@ local function check_entry(lane, entry, id, owner, group)
   elseif j.state ~= 'running' then
     complain(id, 'orphan_entry', 'the entry ' .. here .. ' names a job that is ' .. j.state)
   elseif owner ~= j.worker then
-    complain(id, 'wrong_place', 'held by ' .. (j.worker or '?') .. ', pending for ' .. (owner or 'nobody') .. ': ' .. here)
+    complain(id, 'wrong_place', here .. ' is pending for ' .. (owner or 'nobody') .. ', not for ' .. (j.worker or '?'))
   end
 end
 
@@ -81,7 +81,8 @@ local function walk_sets()
       if j.state and (final or j._lane == name) then
         note(id, place)
       elseif not final then
-        complain(id, j.state and 'twice' or 'orphan_entry', 'listed in ' .. name .. ', but it is ' .. (j.state or 'unknown'))
+        local kind = j.state and 'twice' or 'orphan_entry'
+        complain(id, kind, 'listed in ' .. name .. ', but it is ' .. (j.state or 'unknown'))
       end
     end
   end

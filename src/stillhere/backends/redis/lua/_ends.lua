@@ -37,7 +37,8 @@ local function ran(j, how)
   return earlier .. '\n' .. line
 end
 
--- End a job for good; a job that runs or waits with `reason` gets a new one, or had none. Its unique key goes with it, unless it was asked to stay longer or is another job's by now.
+-- End a job for good; `reason` replaces the one it waited with. Its unique key goes too, unless it was asked to stay
+-- longer or belongs to another job by now.
 local function finish(j, state, reason, fields, keep)
   local record = key('j:' .. j.id)
   add(fields, 'state', state, 'ended', now)
@@ -72,7 +73,7 @@ local function call_off(j, reason, fields)
   return finish(j, 'cancelled', reason, fields, int(j.retention_ms, DEFAULT_KEEP_MS))
 end
 
--- A run is over and the job is not: ready again, or cancelled if that was asked for meanwhile. Returns the lane, if any.
+-- A run is over and the job is not: ready again, or cancelled if that was asked for meanwhile. Returns the lane if any.
 local function give_back(j, side, fields)
   drop(j._lane, j._entry)
   if j._cancel then

@@ -62,7 +62,7 @@ local function deal_one(lane, entry, fields, dropped)
   if not j.state then
     drop(lane, entry)
     add(dropped, id or reject_entry(entry, fields))
-  elseif j._entry ~= entry or (j.state ~= 'ready' and j.state ~= 'running') then
+  elseif not names_back(j, lane, entry) or (j.state ~= 'ready' and j.state ~= 'running') then
     drop(lane, entry)
   elseif j.state == 'running' then
     restore(lane, entry, j)

@@ -1,9 +1,11 @@
 -- The door for producers in other languages, and what to do with entries that are no jobs: a dead letter each.
 
 -- Whether a text is UTF-8 (all replies are): long sequences are blanked first, then what is left over is wrong.
+local NEVER = {'\237[\160-\191]', '\224[\128-\159]', '\240[\128-\143]', '\244[\144-\191]', '[\192\193\245-\255]'}
+
 local function is_utf8(text)
   if not string.find(text, '[\128-\255]') then return true end
-  for _, wrong in ipairs({'\237[\160-\191]', '\224[\128-\159]', '\240[\128-\143]', '\244[\144-\191]', '[\192\193\245-\255]'}) do
+  for _, wrong in ipairs(NEVER) do
     if string.find(text, wrong) then return false end
   end
   local tail = '[\128-\191]'
@@ -61,10 +63,10 @@ local function reject_job(j)
   bury(j, 'undecodable', {'error', undecodable('a record without a task, or whose args are not a JSON object')})
 end
 
-local function number_in(found, name, lowest, highest)
+local function number_in(found, name, highest)
   if found[name] == nil then return true end
   local value = tonumber(found[name])
-  if not value or value ~= math.floor(value) or value < lowest or value > highest then return false end
+  if not value or value ~= math.floor(value) or value < 0 or value > highest then return false end
   found[name] = value
   return true
 end
@@ -80,7 +82,8 @@ local function headers_in(found)
 end
 
 local HIGHEST = {
-  priority = 9, max_attempts = 1e9, max_losses = 1e9, due = 9e15, delay_ms = 9e15, retention_ms = 9e15, unique_for_ms = 9e15,
+  priority = 9, max_attempts = 1e9, max_losses = 1e9, due = 9e15,
+  delay_ms = 9e15, retention_ms = 9e15, unique_for_ms = 9e15,
 }
 
 -- What is wrong with an entry of the inbox; nil when nothing is (its numbers and headers are then read).
@@ -93,7 +96,7 @@ local function fault_of(found)
   if not is_object(found.args or '{}') then return 'args: not a JSON object' end
   if not headers_in(found) then return 'headers: not a JSON object of text to text, or over 4 kB' end
   for name, highest in pairs(HIGHEST) do
-    if not number_in(found, name, 0, highest) then return name .. ': not a whole number from 0 to ' .. whole(highest) end
+    if not number_in(found, name, highest) then return name .. ': not a whole number from 0 to ' .. whole(highest) end
   end
   if found.unique and (found.unique == '' or #found.unique > 1000) then return 'unique: empty, or longer than 1000' end
   return nil

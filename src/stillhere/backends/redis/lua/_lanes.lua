@@ -28,6 +28,9 @@ local function put(j, side, fields)
   return lane
 end
 
+-- Whether a job's hash names this entry. Two streams may well have entries of the same id.
+local function names_back(j, lane, entry) return j._entry == entry and j._lane == lane end
+
 -- Take a job that waits out of the place where it waits.
 local function withdraw(j)
   if j._entry then return drop(j._lane, j._entry) end

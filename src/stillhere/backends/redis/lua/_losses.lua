@@ -4,7 +4,10 @@ local SETTLED_MARK_MS = 86400000 -- how long the id of a closed worker is rememb
 
 -- verdict -> the counter it raises, and the side of the lane the job goes to
 local CHARGES = {
-  culprit = {'losses', 'r'}, suspect = {'shared', 'm'}, vanished = {'vanished', 'm'}, interrupted = {'interruptions', 'r'},
+  culprit = {'losses', 'r'},
+  suspect = {'shared', 'm'},
+  vanished = {'vanished', 'm'},
+  interrupted = {'interruptions', 'r'},
 }
 
 local function over_budget(j)

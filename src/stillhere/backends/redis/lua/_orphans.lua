@@ -1,16 +1,17 @@
 -- Entries in a consumer's list that no holding stands for: read in its name by a foreign tool, or left by a script that
--- failed half-way. A consumer is never removed over them, because its entries would be in nobody's list, for ever unread.
+-- failed half-way. A consumer is never removed over them: its entries would be in nobody's list, and never read again.
 
 local function mend_orphan(lane, entry)
   local found = call('XRANGE', key('s:' .. lane), entry, entry)[1]
   local id = found and found[2][2]
   local j = id and fetch(id, RUN) or {}
-  if j._entry == entry and j.state == 'running' and call('HEXISTS', key('h:' .. (j.worker or '')), id) == 1 then
+  local counts = names_back(j, lane, entry)
+  if counts and j.state == 'running' and call('HEXISTS', key('h:' .. j.worker), id) == 1 then
     call('XCLAIM', key('s:' .. lane), GROUP, j.worker, 0, entry, 'JUSTID')
     return
   end
   drop(lane, entry)
-  if j._entry == entry and j.state == 'ready' then put(j, 'r', {}) end
+  if counts and j.state == 'ready' then put(j, 'r', {}) end
 end
 
 -- Put right at most `limit` entries a lane that are pending for a consumer without holdings; returns how many it met.

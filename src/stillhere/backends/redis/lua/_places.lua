@@ -20,10 +20,11 @@ end
 local function lane_jobs(lane)
   return function(after, count)
     local page = {}
-    for _, entry in ipairs(call('XRANGE', key('s:' .. lane), after == '' and '-' or '(' .. after, '+', 'COUNT', count)) do
+    local first = after == '' and '-' or '(' .. after
+    for _, entry in ipairs(call('XRANGE', key('s:' .. lane), first, '+', 'COUNT', count)) do
       local id = entry[2][2]
-      local ready = call('HMGET', key('j:' .. id), 'state', '_entry')
-      page[#page + 1] = {id = ready[1] == 'ready' and ready[2] == entry[1] and id or '', after = entry[1]}
+      local j = fetch(id, {'state', '_entry', '_lane'})
+      page[#page + 1] = {id = j.state == 'ready' and names_back(j, lane, entry[1]) and id or '', after = entry[1]}
     end
     return page, #page == count
   end

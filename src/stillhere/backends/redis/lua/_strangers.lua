@@ -6,7 +6,11 @@ local function mend_strangers(limit)
       for _, row in ipairs(call('XINFO', 'CONSUMERS', key('s:' .. lane), GROUP)) do
         local name, pending = row[2], row[4]
         if not call('ZSCORE', key('w'), name) then
-          if pending > 0 then mend_orphans(name, limit) else call('XGROUP', 'DELCONSUMER', key('s:' .. lane), GROUP, name) end
+          if pending == 0 then
+            call('XGROUP', 'DELCONSUMER', key('s:' .. lane), GROUP, name)
+          else
+            mend_orphans(name, limit)
+          end
         end
       end
     end

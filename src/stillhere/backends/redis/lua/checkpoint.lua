@@ -1,5 +1,5 @@
--- Keep how far a run got, under its token and in the order of its own numbers: a request that hung and runs late must not
--- overwrite its successor. A value that moved wipes the deaths off the account: the job makes progress all the same.
+-- Keep how far a run got, under its token and in the order of its own numbers: a request that hung and runs late must
+-- not overwrite its successor. A value that moved wipes the deaths off the account: the job gets on all the same.
 --
 -- mode: write
 -- args: worker job token:int number:int value

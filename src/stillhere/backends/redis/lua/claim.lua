@@ -1,8 +1,8 @@
 -- Grant ready jobs to a worker. Nothing else grants: a job runs only under a token that was written here.
 --
--- Claims are numbered. The same number again gives the same grants (the reply may have been lost), a lower one is a late
--- copy and gets nothing, and number n says that n - 1 has been answered. So at most one claim of a worker is unanswered,
--- and its grants stand in the worker's record.
+-- Claims are numbered. The same number again gives the same grants (the reply may have been lost), a lower one is a
+-- late copy and gets nothing, and number n says that n - 1 has been answered. So at most one claim of a worker is
+-- unanswered, and its grants stand in the worker's record.
 --
 -- On its way it takes in what came through the inbox, what is due, and what waited for a worker like this one: at most
 -- 100 each, so a call stays short whatever has gathered.
@@ -47,7 +47,8 @@ for _, granted in ipairs(jobs) do
   add(ids, granted.id)
   add(holds, granted.id, whole(granted.token) .. ' ' .. n)
 end
-call('HSET', key('w:' .. worker), 'cn', n, 'conf', math.max(me.conf, n - 1), 'last', table.concat(ids, ' '), 'seen', now)
+me.conf = math.max(me.conf, n - 1)
+call('HSET', key('w:' .. worker), 'cn', n, 'conf', me.conf, 'last', table.concat(ids, ' '), 'seen', now)
 if #holds > 0 then
   call('HSET', key('h:' .. worker), unpack(holds))
   call('ZADD', key('unconf'), lease + me.lease_ms, worker)

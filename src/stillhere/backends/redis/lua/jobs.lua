@@ -1,7 +1,7 @@
 -- List jobs, place by place: what runs, what is ready, what waits for a time, dead letters, what ended.
 --
--- `after` is "<place>/<where to go on>". A call looks at so many jobs at most, so a page may be short or empty while there
--- is more. A job that moves between two pages may be seen twice or not at all; `audit` is the consistent look.
+-- `after` is "<place>/<where to go on>". A call looks at so many jobs at most, so a page may be short or empty while
+-- there is more. A job that moves between two pages may be seen twice or not at all; `audit` is the consistent look.
 --
 -- mode: read
 -- uses: lanes record places

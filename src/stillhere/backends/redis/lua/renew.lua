@@ -1,6 +1,6 @@
 -- The supervisor's voice: keep a worker alive, and pass on the number of its highest answered claim.
 --
--- `hand_back`: the worker's own loop is silent, so what it was granted above that number is unseen and goes back at once.
+-- `hand_back`: the worker's own loop is silent, so what it was granted above that number is unseen and goes back now.
 -- Late: the lease end never moves backwards, and the number only rises.
 --
 -- mode: write

@@ -54,7 +54,9 @@ local seen = {}
 local function settle_one(outcome)
   local j = fetch(outcome.job, NEEDED)
   if not j.state then return {status = 'unknown'} end
-  if int(j._stok) == outcome.token then return {status = 'already', state = j.state, outcome = fetch(j.id, {'_sout'})._sout} end
+  if int(j._stok) == outcome.token then
+    return {status = 'already', state = j.state, outcome = fetch(j.id, {'_sout'})._sout}
+  end
   if j.state ~= 'running' or int(j.token) ~= outcome.token or j.worker ~= worker then
     return {status = 'stale', state = j.state}
   end

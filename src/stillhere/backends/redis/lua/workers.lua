@@ -13,8 +13,8 @@ for i = 1, #flat, 2 do
   for _, need in ipairs(call('SMEMBERS', key('can:' .. me.id))) do add(tasks, (string.match(need, '^task:(.*)$'))) end
   table.sort(tasks)
   add(rows, {
-    id = me.id, queue = queue, lease_ms = me.lease_ms or 0, left_ms = math.floor(flat[i + 1] - lease), seen = int(me.seen),
-    answered = me.conf, holds = call('HLEN', key('h:' .. me.id)), gone = me.gone,
+    id = me.id, queue = queue, lease_ms = me.lease_ms or 0, left_ms = math.floor(flat[i + 1] - lease),
+    seen = int(me.seen), answered = me.conf, holds = call('HLEN', key('h:' .. me.id)), gone = me.gone,
     info = me.info and me.info ~= '' and cjson.decode(me.info) or nil, tasks = tasks,
   })
 end
