@@ -50,10 +50,10 @@ class Hooks:
         self._codecs = dict(codecs or {})
 
     def encode(self, value: Value) -> Value:
-        """Turn a foreign value into one that msgspec knows; a subclass (PosixPath) uses the codec of its base."""
-        for kind in type(value).__mro__:
-            if kind in self._codecs:
-                return self._codecs[kind][0](value)
+        """Turn a foreign value into one that msgspec knows."""
+        codec = self._codec_for(type(value))
+        if codec is not None:
+            return codec[0](value)
         if hasattr(type(value), "__pydantic_validator__"):
             return value.model_dump(round_trip=True)
         raise TypeError(f"{type(value).__name__} is no type of JSON's")
@@ -62,13 +62,18 @@ class Hooks:
         """Build what the annotation names from JSON's types; abstract annotations take the value as it is."""
         origin: Value = typing.get_origin(annotation)
         kind = origin or annotation
-        if kind in self._codecs:
-            return self._codecs[kind][1](value)
+        codec = self._codec_for(kind)
+        if codec is not None:
+            return codec[1](value)
         if hasattr(kind, "__pydantic_validator__"):
             return kind.model_validate_json(json.dumps(value))
         if kind is object or inspect.isabstract(kind):
             return value
         raise TypeError(f"{codec_words.spell_type(annotation)} cannot be built from JSON")
+
+    def _codec_for(self, kind: Value) -> Codec | None:
+        """The app's codec of a class or of its nearest base: a PosixPath is written and read as the Path it is."""
+        return next((self._codecs[base] for base in getattr(kind, "__mro__", ()) if base in self._codecs), None)
 
 
 NO_HOOKS = Hooks()
