@@ -92,6 +92,13 @@ class Link:
         self._lock = threading.Lock()
         _links.add(self)
 
+    def redirect(self, url: str | None, namespace: str | None) -> None:
+        """Use another store, as a worker's command line says; before the first use."""
+        if url is not None:
+            self._url = url
+        if namespace is not None:
+            self._namespace = namespace
+
     @property
     def address(self) -> Address:
         """Read at each use: a test or a framework may set the environment after the import."""

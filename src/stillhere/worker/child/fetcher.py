@@ -1,0 +1,155 @@
+"""Brings work: never more than there are free slots for, and nothing starts that might be somebody else's by now.
+
+One claim is in flight per queue. It carries a number, one higher than the last that was *answered*, and is repeated with
+the same number until it is answered; the store gives the same grants again. So a lost reply loses nothing.
+
+From the reply to the start of a handler, in this order: the grants go into the book and on the board; the number is
+answered (on the board, where the supervisor reads it); if this process was silent for long between send and reply, or
+the lease is no longer beyond doubt, a beat is sent and awaited, because somebody may have handed the grants back or the
+lease may be over; what that beat calls lost is dropped; the rest starts. A crash anywhere in between leaves grants that
+are held and not started: they return without a charge.
+
+When nothing is to be had it waits for a hint, the next due time, or a second, whichever comes first. A hint may be
+lost (G10), so the poll is what makes it complete and the hint what makes it fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from stillhere.domain.errors import StillhereError
+from stillhere.domain.job import Grant
+from stillhere.ports.backend import BATCH, AsyncStore, Claim, Claimed, Lanes
+from stillhere.worker.child.identity import Identity
+from stillhere.worker.child.runs import Run
+from stillhere.worker.clock import boottime
+
+log = logging.getLogger("stillhere.worker")
+
+POLL_S = 1.0
+SILENCE_S = 0.5
+"""A claim whose reply was read later than this may have been handed back by the supervisor (it does so after 1 s)."""
+
+
+class Fetcher:
+    """Claims for one worker. Its owner gives it the ways to take in, check, start and drop grants."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        identity: Identity,
+        queues: dict[str, int],
+        *,
+        room: Callable[[], tuple[int, Lanes]],
+        take: Callable[[Grant], Run | None],
+        start: Callable[[Run], None],
+        confirm: Callable[[str], Awaitable[bool]],
+        gone: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`room` says how many jobs are wanted and from which lanes; `confirm` sends a beat and says whether it counts."""
+        self._store = store
+        self._identity = identity
+        self._weights = queues
+        self._order = list(queues)
+        self._index = {queue: index for index, queue in enumerate(queues)}
+        self._credit = dict.fromkeys(queues, 0)
+        self._ask = dict.fromkeys(queues, True)
+        self._due: dict[str, float] = {}
+        self._room, self._take, self._start, self._confirm, self._gone = room, take, start, confirm, gone
+        self.news = asyncio.Event()
+        self.barren = False
+        """The last claims of all queues brought nothing, and none is on its way."""
+
+    def hint(self, queue: str | None = None) -> None:
+        """There may be work (in all queues, if none is named), or a slot has become free."""
+        if queue is not None:
+            self._ask[queue] = True
+        self.barren = False
+        self.news.set()
+
+    def restart(self) -> None:
+        """A new worker id: its claims are numbered anew, which the board shows already."""
+        self._ask = dict.fromkeys(self._ask, True)
+        self.news.set()
+
+    async def run(self) -> None:
+        """Fetch until cancelled."""
+        while True:
+            self.news.clear()
+            slots, lanes = self._room()
+            queue = self._next_queue() if slots > 0 else None
+            if queue is not None:
+                await self._fetch(queue, min(slots, BATCH), lanes)
+                continue
+            self.barren = slots > 0
+            await self._wait()
+
+    def _next_queue(self) -> str | None:
+        """Among the queues that may have work: the one whose turn it is by weight."""
+        asked = [queue for queue in self._order if self._ask[queue]]
+        if not asked:
+            return None
+        for queue in asked:
+            self._credit[queue] += self._weights[queue]
+        chosen = max(asked, key=lambda queue: self._credit[queue])
+        self._credit[chosen] -= sum(self._weights[queue] for queue in asked)
+        return chosen
+
+    async def _wait(self) -> None:
+        now = boottime()
+        soonest = min([now + POLL_S, *self._due.values()])
+        try:
+            async with asyncio.timeout(max(0.001, soonest - now)):
+                await self.news.wait()
+        except TimeoutError:
+            self._ask = dict.fromkeys(self._ask, True)
+
+    async def _fetch(self, queue: str, slots: int, lanes: Lanes) -> None:
+        worker = self._identity.worker
+        sent = boottime()
+        number = self._identity.board.answered(self._index[queue]) + 1
+        self._ask[queue] = False  # a hint that comes while the claim is on its way must not be forgotten
+        reply = await self._claim(Claim(queue=queue, worker=worker, n=number, slots=slots, lanes=lanes))
+        if reply is None or self._identity.worker != worker:
+            self._ask[queue] = True
+            return
+        self._ask[queue] |= reply.more or len(reply.jobs) >= slots
+        self._due.pop(queue, None)
+        if reply.next_due_ms is not None and not reply.paused:
+            self._due[queue] = boottime() + reply.next_due_ms / 1000
+        if reply.dropped:
+            log.warning("Queue %s: set aside what was no job: %s", queue, ", ".join(reply.dropped))
+        runs = [run for grant in reply.jobs if (run := self._take(grant)) is not None]
+        self._identity.board.answer(self._index[queue], number)
+        if not runs:
+            return
+        if boottime() - sent > SILENCE_S and not await self._confirm(queue):
+            return
+        while not self._identity.trusted:
+            if not await self._confirm(queue):
+                return
+        for run in runs:
+            if not run.ended:
+                self._start(run)
+
+    async def _claim(self, claim: Claim) -> Claimed | None:
+        """Send it until it is answered; None: this worker id is gone, or was by the time of the answer."""
+        plan = self._identity.plan
+        while self._identity.worker == claim.worker:
+            try:
+                reply = await self._store.call(claim, timeout=plan.try_bound)
+            except StillhereError as error:
+                self._identity.complain("claim", error)
+                await asyncio.sleep(plan.retry_after)
+                continue
+            if reply.standing == "ok":
+                return reply
+            if reply.standing == "over":
+                if not await self._confirm(claim.queue):
+                    return None
+                continue
+            if self._identity.worker == claim.worker:
+                await self._gone()
+        return None

@@ -1,0 +1,67 @@
+"""Who this process is to the store: its worker id, its lease, and when its lease was last confirmed.
+
+An id is used once. When the store says `gone` the process takes a new one and starts from nothing; whatever belongs to
+the old id is void, so a request that was sent under it compares the id it used with the one that stands here now.
+
+Trust is the later of two voices: both write on the board when they sent the renewal that was last confirmed.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+
+from stillhere.domain.lease import LeasePlan, plan_for
+from stillhere.worker.board import Board
+from stillhere.worker.clock import boottime_ns
+
+log = logging.getLogger("stillhere.worker")
+
+_COMPLAIN_EVERY_S = 10.0
+
+
+def new_worker_id(name: str = "") -> str:
+    """An id that no process ever had: never a host name or a process id, which come again."""
+    token = secrets.token_hex(8)
+    return f"{name}-{token}" if name else token
+
+
+class Identity:
+    """The worker id and lease of this process."""
+
+    def __init__(self, board: Board, lease_ms: int, name: str = "", worker: str | None = None) -> None:
+        self.board = board
+        self.name = name
+        self.lease_ms = lease_ms
+        self.plan: LeasePlan = plan_for(lease_ms / 1000)
+        self.worker = worker or new_worker_id(name)
+        board.name_worker(self.worker)
+        self._complained: dict[str, float] = {}
+
+    def renew_id(self) -> str:
+        """Take a new id, after the old one was closed."""
+        self.worker = new_worker_id(self.name)
+        self.board.name_worker(self.worker)
+        return self.worker
+
+    def confirm(self, sent_ns: int) -> None:
+        """Note that a renewal sent at this time was answered."""
+        self.board.write("child_sent_ns", max(sent_ns, self.board.read("child_sent_ns")))
+
+    @property
+    def age(self) -> float:
+        """Seconds since the send of the last confirmed renewal of either voice."""
+        return (boottime_ns() - self.board.last_sent_ns()) / 1e9
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the lease cannot be over yet."""
+        return self.age < self.plan.trust_limit
+
+    def complain(self, what: str, error: Exception) -> None:
+        """Log a failed call: at most one line in ten seconds for each kind, since all of them fail together."""
+        now = time.monotonic()
+        if now - self._complained.get(what, -_COMPLAIN_EVERY_S) >= _COMPLAIN_EVERY_S:
+            self._complained[what] = now
+            log.warning("%s: no answer from the store, trying again. %s", what, error)

@@ -1,0 +1,132 @@
+"""One granted job in this process, and the book of all of them.
+
+`Holdings` is what the worker's own voice says it holds: every grant whose settle the store has not confirmed. Only the
+loop changes it; the keeper's thread copies it. Two orders matter. A grant is put in the book (and on the board) before
+its claim counts as answered, so that a beat which says "answered" also says "held". And it leaves the book only when
+the store has confirmed how it ended, so that finished work is never taken for lost and run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING, Protocol
+
+from stillhere.domain.errors import StopReason
+from stillhere.domain.job import Grant
+from stillhere.ports.backend import Held
+from stillhere.worker.board import Board
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stillhere.domain.task import TaskDef
+
+
+class Host(Protocol):
+    """What a run asks of the worker it is in; the handler's `Job` passes its wishes on."""
+
+    def in_doubt(self) -> bool:
+        """Whether the lease may be over."""
+
+    def note_progress(self, run: Run, done: float, total: float | None, note: str) -> None:
+        """Keep the newest progress for the next flush."""
+
+    async def checkpoint(self, run: Run, value: object) -> None:
+        """Store a checkpoint from the loop."""
+
+    def checkpoint_sync(self, run: Run, value: object) -> None:
+        """Store a checkpoint from a thread."""
+
+    def log(self, run: Run, line: str) -> None:
+        """Write a line of the handler's."""
+
+
+class Run:
+    """A grant, and how far this process is with it."""
+
+    __slots__ = (
+        "checkpoint", "ended", "grant", "handle", "host", "long", "numbers", "passed", "progress", "progress_at", "slot",
+        "started", "started_at", "stopping", "task",
+    )  # fmt: skip
+
+    def __init__(self, grant: Grant, task: TaskDef, host: Host, slot: int) -> None:
+        self.grant = grant
+        self.task = task
+        self.host = host
+        self.slot = slot
+        """Its slot on the board."""
+        self.checkpoint = grant.checkpoint
+        self.stopping: StopReason | None = None
+        self.started = False
+        self.ended = False
+        self.passed = False
+        """It has run for longer than `long_after`."""
+        self.long = False
+        """It sits in a long place."""
+        self.started_at = 0.0
+        self.handle: asyncio.Task[None] | None = None
+        self.numbers = itertools.count(1)
+        """Checkpoints and progress under one token are numbered, so that a late request changes nothing."""
+        self.progress: tuple[int, str] | None = None
+        self.progress_at = 0.0
+
+    def stop(self, reason: StopReason) -> None:
+        """Tell it to end; the first reason stays. Called on the loop; a thread sees the flag."""
+        if self.ended or self.stopping is not None:
+            return
+        self.stopping = reason
+        if self.handle is not None:
+            self.handle.cancel()
+
+
+class Holdings:
+    """All runs of this worker, by queue and job."""
+
+    def __init__(self, queues: Sequence[str], board: Board) -> None:
+        self.queues = list(queues)
+        self._index = {queue: index for index, queue in enumerate(queues)}
+        self._board = board
+        self._runs: dict[tuple[str, str], Run] = {}
+        self._free = list(range(board.slots))
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    @property
+    def room(self) -> int:
+        """How many more grants the board can show."""
+        return len(self._free)
+
+    def add(self, grant: Grant, task: TaskDef, host: Host) -> Run:
+        """Take in a grant: on the board and in the book."""
+        slot = self._free.pop()
+        self._board.fill(slot, queue=self._index[grant.queue], job=grant.id, token=grant.token, task=grant.task)
+        run = Run(grant, task, host, slot)
+        self._runs[grant.queue, grant.id] = run
+        return run
+
+    def drop(self, run: Run) -> None:
+        """Take out a run whose end is confirmed, or that is no longer ours."""
+        key = (run.grant.queue, run.grant.id)
+        if self._runs.get(key) is run:
+            del self._runs[key]
+            self._board.free(run.slot)
+            self._free.append(run.slot)
+
+    def find(self, queue: str, job: str, token: int | None = None) -> Run | None:
+        """The run of a job, if it is (still) under this token."""
+        run = self._runs.get((queue, job))
+        return run if run is not None and token in (None, run.grant.token) else None
+
+    def all(self) -> list[Run]:
+        """A copy of all runs; safe from any thread."""
+        return list(self._runs.values())
+
+    def active(self) -> list[Run]:
+        """Runs that have not ended."""
+        return [run for run in self.all() if not run.ended]
+
+    def pairs(self, queue: str) -> list[Held]:
+        """What a beat says is held; safe from any thread."""
+        return [Held(run.grant.id, run.grant.token) for run in self.all() if run.grant.queue == queue]

@@ -1,0 +1,50 @@
+"""Threads for `def` tasks: our own, never the loop's default executor, and none that a process would wait for.
+
+A thread in a C call cannot be stopped. The threads of `concurrent.futures` are joined when the interpreter ends, so one
+such call would keep a dead worker's process for ever; these are daemon threads in a pool of our own. There are as many
+as jobs that ever ran at once, at most slots + long places, because nothing is claimed without a seat.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+
+class Threads:
+    """Runs functions in threads that it keeps."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._count = 0
+        self._busy: set[int] = set()
+
+    @property
+    def busy(self) -> int:
+        """How many functions have not returned."""
+        return len(self._busy)
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Run `work` in a thread that is idle, or in a new one. It must not raise."""
+        with self._lock:
+            if self._idle:
+                self._idle -= 1
+            else:
+                self._count += 1
+                threading.Thread(target=self._serve, name=f"stillhere-job-{self._count}", daemon=True).start()
+        self._work.put(work)
+
+    def _serve(self) -> None:
+        me = threading.get_ident()
+        while True:
+            work = self._work.get()
+            self._busy.add(me)
+            try:
+                work()
+            finally:
+                self._busy.discard(me)
+            with self._lock:
+                self._idle += 1
