@@ -36,10 +36,10 @@ if TYPE_CHECKING:
         UnknownTask,
         WrongDoor,
     )
+    from stillhere.domain.info import JobError, JobInfo, Progress
     from stillhere.domain.options import Backoff, CallOptions, Priority, TaskOptions
     from stillhere.domain.states import State
     from stillhere.handle import Handle, NewJob, SyncHandle
-    from stillhere.info import JobError, JobInfo, Progress
     from stillhere.sender import AsyncTask, Sender, SyncTask, Task
     from stillhere.worker.child.context import Job, SyncJob, current_job, current_job_sync
 
@@ -72,7 +72,7 @@ _WHERE = {
     "domain.options": ("Backoff", "CallOptions", "Priority", "TaskOptions"),
     "domain.states": ("State",),
     "handle": ("Handle", "NewJob", "SyncHandle"),
-    "info": ("JobError", "JobInfo", "Progress"),
+    "domain.info": ("JobError", "JobInfo", "Progress"),
     "sender": ("AsyncTask", "Sender", "SyncTask", "Task"),
     "worker.child.context": ("Job", "SyncJob", "current_job", "current_job_sync"),
 }

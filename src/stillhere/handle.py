@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from stillhere.domain.durations import Duration, milliseconds
 from stillhere.domain.errors import JobCancelled, JobFailed, JobNotFound, ResultNotKept
+from stillhere.domain.info import JobInfo, error_of, info_of
 from stillhere.domain.states import FINAL, State
-from stillhere.info import JobInfo, error_of, info_of
 from stillhere.link import Pause
 from stillhere.ports.backend import Cancel, Cancelled, Look, Retried, Retry
 from stillhere.ports.inspector import Queues

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from stillhere import App, ArgumentError, JobCancelled, JobFailed, JobNotFound, ResultNotKept
+from stillhere.domain.info import JobError, Progress, info_of
 from stillhere.domain.states import State
-from stillhere.info import JobError, Progress, info_of
 from stillhere.ports.backend import Cancel, Cancelled, Look, Retried, Retry
 from stillhere.ports.inspector import Queues, QueueStatus, Status, WorkerRecord, Workers
 from tests.unit.fakes import MANY, FakeStore, install, record

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from stillhere.domain.durations import Duration, milliseconds
 
 if TYPE_CHECKING:
-    from stillhere.info import JobInfo
+    from stillhere.domain.info import JobInfo
 
 StopReason = Literal["cancelled", "timeout", "stalled", "lease_lost", "shutdown"]
 
