@@ -49,10 +49,8 @@ class Address(NamedTuple):
     origin: str
 
 
-def find_address(given: str | None, environ: Mapping[str, str] = os.environ) -> Address:
-    """The store to use: what the program says, else the environment, else the embedded one."""
-    if given is not None:
-        return Address(given, "App(url=...)")
+def find_address(environ: Mapping[str, str] = os.environ) -> Address:
+    """The store to use where the program names none: that of the environment, else the embedded one."""
     if url := environ.get("STILLHERE_URL", "").strip():
         return Address(url, "STILLHERE_URL")
     return Address(EMBEDDED, "the default, since STILLHERE_URL is not set")
@@ -86,6 +84,7 @@ class Link:
         if url is not None and (not isinstance(url, str) or "://" not in url):
             raise ConfigurationError(f"url={url!r}: write redis://host:6379/0, unix:///path or embedded://.")
         self._url = url
+        self._origin = "App(url=...)"
         self._namespace = namespace
         self._sync: dict[int, SyncStore] = {}
         self._async: dict[int, dict[AbstractEventLoop, _Kept]] = {}
@@ -95,14 +94,14 @@ class Link:
     def redirect(self, url: str | None, namespace: str | None) -> None:
         """Use another store, as a worker's command line says; before the first use."""
         if url is not None:
-            self._url = url
+            self._url, self._origin = url, "--url"
         if namespace is not None:
             self._namespace = namespace
 
     @property
     def address(self) -> Address:
         """Read at each use: a test or a framework may set the environment after the import."""
-        return find_address(self._url)
+        return find_address() if self._url is None else Address(self._url, self._origin)
 
     @property
     def namespace(self) -> str:

@@ -131,10 +131,18 @@ def test_making_an_app_opens_nothing_and_reads_the_environment_late(monkeypatch:
 
 def test_the_argument_wins_over_the_environment_and_nothing_means_embedded() -> None:
     environ = {"STILLHERE_URL": " redis://env "}
-    assert find_address("redis://given", environ) == ("redis://given", "App(url=...)")
-    assert find_address(None, environ) == ("redis://env", "STILLHERE_URL")
-    assert find_address(None, {"STILLHERE_URL": " "}).url == "embedded://"
+    assert App("redis://given").link.address == ("redis://given", "App(url=...)")
+    assert find_address(environ) == ("redis://env", "STILLHERE_URL")
+    assert find_address({"STILLHERE_URL": " "}).url == "embedded://"
     assert find_namespace(None, {}) == "stillhere"
+
+
+def test_a_worker_s_command_line_wins_over_the_app() -> None:
+    app = App("redis://given", namespace="given")
+    app.link.redirect("redis://other", "other")
+    assert (app.link.address, app.namespace) == (("redis://other", "--url"), "other")
+    app.link.redirect(None, None)
+    assert (app.url, app.namespace) == ("redis://other", "other")
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a{b}", "x" * 101])

@@ -94,7 +94,7 @@ def find_place(choices: Choices, environ: Mapping[str, str], *, may_make: bool) 
 def _address(app: Any, path: AppPath | None, environ: Mapping[str, str]) -> Address | None:
     """What the app or the environment says; None: neither says anything."""
     if app is None:
-        found = find_address(None, environ)
+        found = find_address(environ)
         return None if found.url == EMBEDDED and not environ.get("STILLHERE_URL", "").strip() else found
     found = app.link.address
     if path is not None and found.origin.startswith("App("):
