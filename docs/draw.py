@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from docs import draw_cli
 from stillhere.domain.states import render_mermaid
 
 LIFECYCLE = Path(__file__).with_name("lifecycle.md")
@@ -20,3 +21,4 @@ def drawn(text: str) -> str:
 
 if __name__ == "__main__":
     LIFECYCLE.write_text(drawn(LIFECYCLE.read_text()))
+    draw_cli.PAGE.write_text(draw_cli.drawn(draw_cli.PAGE.read_text()))

@@ -71,6 +71,19 @@ finally:
         for verb in face.VERBS:
             walk(face.load(verb), verb)
 
+    def test_every_variable_is_named_like_its_option(self) -> None:
+        def walk(command: click.Command, path: str) -> None:
+            if isinstance(command, click.Group):
+                for name, inner in command.commands.items():
+                    walk(inner, f"{path} {name}")
+            for option in command.params:
+                if isinstance(option, click.Option) and option.allow_from_autoenv:
+                    longest = max(option.opts, key=len).lstrip("-").replace("-", "_")
+                    assert option.name == longest, path
+
+        for verb in face.VERBS:
+            walk(face.load(verb), verb)
+
     def test_version(self) -> None:
         assert CliRunner().invoke(main, ["--version"]).output == f"stillhere {__version__}\n"
         assert python("-m", "stillhere", "--version").stdout == f"stillhere {__version__}\n"

@@ -41,11 +41,11 @@ _DURATIONS = ("delay", "retention")
 @click.option("--unique", metavar="KEY", help="One live job with this key for this task.")
 @click.option("--max-attempts", type=click.IntRange(1), help="Instead of the task's own.")
 @click.option("--retention", type=DURATION, help="Keep the record and the result so long after the end.")
-@click.option("--wait", "waiting", is_flag=True, help="Wait for the end and print the result.")
+@click.option("--wait", is_flag=True, help="Wait for the end and print the result.")
 @click.option("--timeout", type=DURATION, help="With --wait: at most so long.")
 @click.pass_obj
 def enqueue(
-    choices: Choices, /, task: str, words: tuple[str, ...], waiting: bool, timeout: int | None, **options: Any
+    choices: Choices, /, task: str, words: tuple[str, ...], wait: bool, timeout: int | None, **options: Any
 ) -> None:
     """Send one job; prints its id, or with --wait its result.
 
@@ -53,12 +53,12 @@ def enqueue(
     """
     from stillhere.sending import send_sync
 
-    if timeout is not None and not waiting:
+    if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait.")
     place = choices.place(may_make=True)
     job = prepare(place, task, arguments(words), call_options(options))
     handle = send_sync(job)
-    if waiting:
+    if wait:
         click.echo(f"job {handle.id}", err=True)
         print_end(choices, wait_for_end(place.link, handle.id, job.record.queue, timeout))
         return

@@ -31,19 +31,19 @@ class Look(NamedTuple):
 
 
 @click.command(cls=Verb)
-@click.option("--queue", "-q", "names", type=NameKind("queue"), multiple=True, help="Only this queue (again for more).")
+@click.option("--queue", "-q", type=NameKind("queue"), multiple=True, help="Only this queue (again for more).")
 @click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
 @click.option("--interval", type=DURATION, default="1s", show_default=True, help="Time between looks.")
 @click.option("--fail-if-stuck", is_flag=True, help="Exit with 1 when a queue has work and does not move.")
 @click.option("--stuck-after", type=DURATION, default="5m", show_default=True, help="So long without any movement.")
 @click.pass_obj
 def status(
-    choices: Choices, *, names: tuple[str, ...], watch: bool, interval: int, fail_if_stuck: bool, stuck_after: int
+    choices: Choices, *, queue: tuple[str, ...], watch: bool, interval: int, fail_if_stuck: bool, stuck_after: int
 ) -> None:
     """Show queues and workers in figures."""
     link = choices.place().link
     while True:
-        seen = look(link, names)
+        seen = look(link, queue)
         print_look(choices, seen, watching=watch)
         if fail_if_stuck and (found := stuck_queues(link, seen.queues, stuck_after)):
             raise VerdictNo("\n".join(["stuck:", *found]))

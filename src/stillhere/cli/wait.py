@@ -29,10 +29,10 @@ _LONGEST_PAUSE_S = 0.5
 @click.command(cls=Verb)
 @click.argument("job_id", required=False, metavar="[ID]")
 @click.option("--empty", is_flag=True, help="Wait until nothing is ready, running or scheduled.")
-@click.option("--queue", "-q", "names", type=NameKind("queue"), multiple=True, help="Only this queue (again for more).")
+@click.option("--queue", "-q", type=NameKind("queue"), multiple=True, help="Only this queue (again for more).")
 @click.option("--timeout", type=DURATION, help="Give up after so long, with exit code 1.")
 @click.pass_obj
-def wait(choices: Choices, job_id: str | None, empty: bool, names: tuple[str, ...], timeout: int | None) -> None:
+def wait(choices: Choices, job_id: str | None, empty: bool, queue: tuple[str, ...], timeout: int | None) -> None:
     """Wait for the end of the job ID, or with --empty until the queues are empty.
 
     Exit code 0 when the job succeeded or the queues are empty; 1 when it failed or the time is up.
@@ -41,9 +41,9 @@ def wait(choices: Choices, job_id: str | None, empty: bool, names: tuple[str, ..
         raise click.UsageError("Give the ID of a job, or --empty: one of them.")
     link = choices.place().link
     if job_id is None:
-        wait_for_empty(choices, link, names, timeout)
+        wait_for_empty(choices, link, queue, timeout)
     else:
-        job = find_job(link, job_id, names[0] if names else None)
+        job = find_job(link, job_id, queue[0] if queue else None)
         print_end(choices, wait_for_end(link, job.id, job.queue, timeout))
 
 
