@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stillhere import App, SyncHandle
+from stillhere import SyncHandle
+from stillhere.domain.job import JobRecord
 from stillhere.domain.states import FINAL
-from stillhere.ports.backend import SyncStore
+from stillhere.ports.backend import Look, SyncStore
 from stillhere.ports.inspector import Audit, Complaint, QueueStatus, Status
 from stillhere.stores import open_sync
 from tests.support.ledger import Ledger, Run, Story
@@ -25,7 +26,11 @@ class Stage:
     def __init__(self, url: str, namespace: str, ledger: Ledger, make_worker: Callable[..., WorkerProcess]) -> None:
         self.url, self.namespace, self.ledger = url, namespace, ledger
         self._make_worker = make_worker
-        self.client = App(url, namespace=namespace)
+        from tests.faults import jobs
+
+        jobs.app.close()
+        jobs.app.link.redirect(url, namespace)
+        self.client = jobs.app
         self.store: SyncStore = open_sync(url, namespace)
 
     def worker(self, *arguments: str, lease: float = LEASE_S, url: str | None = None, **environ: str) -> WorkerProcess:
@@ -70,7 +75,7 @@ class Stage:
             runs = self.story().runs(handle.id)
             return runs[times - 1] if len(runs) >= times else None
 
-        run = eventually(look, timeout, what=lambda: f"start {times} of {handle.id}; {handle.info()}")
+        run = eventually(look, timeout, what=lambda: f"start {times} of {handle.id}; {self.record(handle)}")
         assert run is not None
         return run
 
@@ -79,10 +84,16 @@ class Stage:
         left = list(handles)
 
         def look() -> bool:
-            left[:] = [handle for handle in left if handle.info().state not in FINAL]
+            left[:] = [handle for handle in left if self.record(handle).state not in FINAL]
             return not left
 
-        eventually(look, timeout, every=0.05, what=lambda: f"{len(left)} left: {left and left[0].info()}")
+        eventually(look, timeout, every=0.05, what=lambda: f"{len(left)} left: {left and self.record(left[0])}")
+
+    def record(self, handle: SyncHandle[Any]) -> JobRecord:
+        """All that the store knows of a job."""
+        record = self.store.call(Look(queue=QUEUE, job=handle.id))
+        assert record is not None, f"{handle.id} is unknown"
+        return record
 
     def status(self) -> QueueStatus:
         """The queue in figures."""

@@ -41,7 +41,7 @@ def test_g4_a_frozen_and_thawed_worker_takes_nothing_back(stage: Stage) -> None:
     eventually(told, 10, what=lambda: frozen.log)
     assert stage.story().runs(job.id)[0].how == "CancelledError"
     assert job.result(timeout=40) == 300
-    info, story = job.info(), stage.story()
+    info, story = stage.record(job), stage.story()
     assert story.starts(job.id) == 2
     assert (info.token, info.failures, info.vanished) == (second.token, 0, 0), "a moved checkpoint sets the count back"
     assert info.deaths == 1
@@ -63,7 +63,7 @@ def test_g5_the_late_success_of_a_frozen_worker_changes_nothing(stage: Stage) ->
     frozen.thaw()
     eventually(lambda: stage.story().runs(job.id)[0].end, 10)
     stage.finished(job, timeout=10)
-    info = job.info()
+    info = stage.record(job)
     assert (info.state, info.token, info.losses, info.failures) == ("succeeded", second.token, 0, 0)
     assert stage.story().starts(job.id) == 2
     assert heir.running

@@ -20,10 +20,10 @@ def test_g13_one_start_and_one_end_whatever_the_handler_does(stage: Stage, task:
     stage.ready_worker("-c", "8")
     stage.finished(job, *neighbours, timeout=3 * LONG_S)
     story = stage.story()
-    assert [job.info().state for job in [job, *neighbours]] == ["succeeded"] * 4
+    assert [stage.record(job).state for job in [job, *neighbours]] == ["succeeded"] * 4
     assert [(run.pid, run.how) for run in story.runs(job.id)] == [(pid, "ok")]
     assert [story.starts(neighbour.id) for neighbour in neighbours] == [1, 1, 1]
-    assert job.info().losses == 0
+    assert stage.record(job).losses == 0
 
 
 def test_g13_a_job_that_runs_while_its_worker_drains_is_left_alone(stage: Stage) -> None:

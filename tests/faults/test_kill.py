@@ -27,7 +27,7 @@ def test_g14_killed_30_times_it_starts_elsewhere_within_a_second(stage: Stage) -
         killed = boot_ns()
         kill([run.pid])
         gaps.append((stage.started(job, kills + 1).start - killed) / 1e9)
-    info = job.info()
+    info = stage.record(job)
     assert max(gaps) < 1.0, sorted(gaps)
     assert (info.deaths, info.failures) == (30, 0)
     resumed = [line["at_step"] for line in stage.story().events_of("resumed", job.id)]
@@ -48,7 +48,7 @@ def test_g14_a_host_that_dies_is_recovered_within_the_printed_bound(stage: Stage
     killed = boot_ns()
     runs = [stage.started(job, 2, timeout=BOUND_S + 5) for job in jobs]
     assert max(run.start - killed for run in runs) / 1e9 < BOUND_S
-    assert [job.info().vanished for job in jobs] == [1] * 4
+    assert [stage.record(job).vanished for job in jobs] == [1] * 4
     assert stage.story().overlaps() == []
     for job in jobs:
         job.cancel()
@@ -73,7 +73,7 @@ def test_g14_recovery_does_not_wait_for_a_worker_that_lives_long(stage: Stage) -
         assert life < 20, f"never recovered in {(boot_ns() - killed) / 1e9:.1f} s"
     assert contact_s < BOUND_S
     job.cancel()
-    stage.finished(job, timeout=10) if job.info().state != "running" else None
+    stage.finished(job, timeout=10) if stage.record(job).state != "running" else None
 
 
 def test_g13_a_dead_supervisor_leaves_children_that_end_cleanly(stage: Stage) -> None:
@@ -132,7 +132,7 @@ def test_g5_a_thousand_jobs_under_random_kills(stage: Stage) -> None:
         over.set()
         gun.join()
     story = stage.story()
-    infos = [job.info() for job in jobs]
+    infos = [stage.record(job) for job in jobs]
     assert {info.state for info in infos} == {"succeeded"}
     assert {info.failures for info in infos} == {0}
     tokens = {run.token: run.how for run in story.runs()}

@@ -25,12 +25,12 @@ def test_g7_two_killers_among_40_innocents(stage: Stage) -> None:
         flowing.append(stage.add("quick", 0.05))
     stage.finished(*killers, timeout=15)
     stage.finished(*innocents, *flowing, timeout=40)
-    assert {job.info().state for job in innocents + flowing} == {"succeeded"}
+    assert {stage.record(job).state for job in innocents + flowing} == {"succeeded"}
     story = stage.story()
     assert max(story.starts(job.id) for job in innocents) <= 4
-    assert {job.info().losses for job in innocents} == {0}
+    assert {stage.record(job).losses for job in innocents} == {0}
     for killer, name in zip(killers, ["SIGSEGV", "SIGKILL"], strict=True):
-        info = killer.info()
+        info = stage.record(killer)
         assert info.state == "dead"
         assert json.loads(info.error or "{}")["exit"] == f"killed by {name}"
         assert info.losses == 4
@@ -41,7 +41,7 @@ def test_g7_a_lone_killer_is_a_dead_letter_with_its_exit_reason(stage: Stage, ho
     stage.ready_worker("-c", "4")
     killer = stage.add("die", how, max_attempts=1)
     stage.finished(killer, timeout=20)
-    info = killer.info()
+    info = stage.record(killer)
     assert (info.state, info.losses, info.failures) == ("dead", 4, 0)
     assert json.loads(info.error or "{}")["exit"] == reason
     after = stage.add("quick")

@@ -26,9 +26,9 @@ def test_g13_a_server_killed_and_restarted_in_mid_job(own_stage: Stage, own_serv
     time.sleep(1.5 * LEASE_S)
     own_server.start()
     stage.finished(*jobs, timeout=30)
-    assert {job.info().state for job in jobs} == {"succeeded"}
+    assert {stage.record(job).state for job in jobs} == {"succeeded"}
     assert [stage.story().starts(job.id) for job in jobs] == [1, 1, 1]
-    assert [job.info().deaths for job in jobs] == [0, 0, 0]
+    assert [stage.record(job).deaths for job in jobs] == [0, 0, 0]
 
 
 def test_g3_a_server_suspended_for_three_leases_costs_nobody_a_job(own_stage: Stage, own_server: RedisServer) -> None:
@@ -42,7 +42,7 @@ def test_g3_a_server_suspended_for_three_leases_costs_nobody_a_job(own_stage: St
     time.sleep(3 * LEASE_S)
     own_server.sigcont()
     stage.finished(*jobs, timeout=30)
-    assert {job.info().state for job in jobs} == {"succeeded"}
+    assert {stage.record(job).state for job in jobs} == {"succeeded"}
     assert [stage.story().starts(job.id) for job in jobs] == [1, 1]
 
 
@@ -66,7 +66,7 @@ def test_g3_g9_a_clock_that_steps_an_hour_takes_nothing_and_delays_nothing(
     assert 2.9 < (second - first) / 1e9 < 5.5
     stage.finished(long, timeout=6 * LEASE_S)
     assert stage.story().starts(long.id) == 1
-    assert long.info().deaths == 0
+    assert stage.record(long).deaths == 0
 
 
 def test_g4_g5_a_full_memory_stops_only_what_comes_in(own_stage: Stage, own_server: RedisServer) -> None:
@@ -84,14 +84,14 @@ def test_g4_g5_a_full_memory_stops_only_what_comes_in(own_stage: Stage, own_serv
     assert jobs[2].cancel()
     assert waiting[0].cancel()
     stage.finished(*jobs[:3], timeout=10 * LEASE_S)
-    assert [job.info().state for job in jobs[:3]] == ["succeeded", "succeeded", "cancelled"]
+    assert [stage.record(job).state for job in jobs[:3]] == ["succeeded", "succeeded", "cancelled"]
     assert [stage.story().starts(job.id) for job in jobs[:3]] == [1, 1, 1]
-    assert jobs[3].info().failures > 0
+    assert stage.record(jobs[3]).failures > 0
     client.config_set("maxmemory", "0")
     client.close()
     after = stage.add("quick")
     stage.finished(after)
-    assert [job.info().state for job in waiting] == ["cancelled", "scheduled", "scheduled"]
+    assert [stage.record(job).state for job in waiting] == ["cancelled", "scheduled", "scheduled"]
     jobs[3].cancel()
     stage.finished(jobs[3])
 

@@ -22,7 +22,7 @@ def test_g5_six_deploys_in_one_jobs_life(stage: Stage) -> None:
         assert (stage.started(job, deploy + 1, timeout=10).start - told) / 1e9 < 2.5, "no wait for the lease of 10 s"
         assert workers[-2].wait(10) == 0
     assert job.result(timeout=30) == 120
-    info = job.info()
+    info = stage.record(job)
     assert (info.interruptions, info.failures, info.losses, info.deaths) == (6, 0, 0, 0)
     assert stage.story().overlaps() == []
 
@@ -40,7 +40,7 @@ def test_a_second_signal_ends_now(stage: Stage) -> None:
     other = stage.ready_worker("-c", "2")
     for job in jobs:
         stage.started(job, 2)
-    assert [job.info().interruptions for job in jobs] == [1, 1]
+    assert [stage.record(job).interruptions for job in jobs] == [1, 1]
     assert stage.story().overlaps() == []
     for job in jobs:
         job.cancel()
@@ -60,7 +60,7 @@ def test_a_wedged_c_call_does_not_keep_the_process_alive(stage: Stage) -> None:
     stage.ready_worker("-c", "4")
     for job in jobs:
         stage.started(job, 2, timeout=5)
-    assert [(job.info().interruptions, job.info().losses) for job in jobs] == [(1, 0), (1, 0)]
+    assert [(stage.record(job).interruptions, stage.record(job).losses) for job in jobs] == [(1, 0), (1, 0)]
     assert stage.story().overlaps() == []
 
 
@@ -72,7 +72,7 @@ def test_g8_a_running_job_hears_of_its_cancel_within_a_second(stage: Stage) -> N
     told = boot_ns()
     assert all(job.cancel() for job in jobs)
     stage.finished(*jobs, timeout=5)
-    assert {job.info().state for job in jobs} == {"cancelled"}
+    assert {stage.record(job).state for job in jobs} == {"cancelled"}
     stops = [line for line in stage.story().events if line["event"] == "stopped"]
     assert {line["reason"] for line in stops} == {"cancelled"}
     assert max(line["at"] - told for line in stops) / 1e9 < 1.0
@@ -85,6 +85,6 @@ def test_g13_a_drain_longer_than_a_lease_keeps_it(stage: Stage) -> None:
     stage.ready_worker("-c", "2")
     worker.terminate()
     stage.finished(job, timeout=6 * LEASE_S)
-    assert job.info().state == "succeeded"
+    assert stage.record(job).state == "succeeded"
     assert stage.story().starts(job.id) == 1
     assert worker.wait(10) == 0

@@ -42,7 +42,7 @@ def test_g12_a_claim_whose_reply_is_lost_runs_once_within_the_bound(
         eventually(trap.sprung.is_set, 5)
         stage.finished(job, timeout=1.3 * LEASE_S + 2)
         assert stage.story().starts(job.id) == 1
-        assert (job.info().losses, job.info().failures, job.info().deaths) == (0, 0, 0)
+        assert (stage.record(job).losses, stage.record(job).failures, stage.record(job).deaths) == (0, 0, 0)
 
 
 def is_claim(stage: Stage) -> Callable[[bytes], bool]:

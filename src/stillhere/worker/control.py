@@ -45,6 +45,7 @@ class Channel:
         self._out: deque[bytes] = deque()
         self._in = b""
         self._skipping = False
+        self._unread: list[Message] = []
         self.dropped = 0
         self.eof = False
         _channels.add(self)
@@ -97,8 +98,13 @@ class Channel:
                     return
                 self._out.popleft()
 
+    def unread(self, messages: list[Message]) -> None:
+        """Put messages back in front: they are for whoever receives next."""
+        self._unread = messages + self._unread
+
     def receive(self) -> list[Message]:
         """All messages that have come; `eof` is set when the other end is gone."""
+        before, self._unread = self._unread, []
         while True:
             try:
                 data = self._sock.recv(1 << 16)
@@ -112,7 +118,7 @@ class Channel:
             self._in += data
             self._cut_overlong()
         *lines, self._in = self._in.split(b"\n")
-        return [message for line in lines if (message := self._read(line)) is not None]
+        return before + [message for line in lines if (message := self._read(line)) is not None]
 
     def _cut_overlong(self) -> None:
         """Forget a line that has grown too long, up to its end."""

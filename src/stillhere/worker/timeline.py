@@ -26,7 +26,7 @@ class Timeline(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, grace_s: float) -> Timeline:
         """The timeline of a grace period."""
-        if grace_s >= 8.0:  # noqa: PLR2004 - the default grace; the docstring tells it
+        if grace_s >= 8.0:
             return cls(grace_s - 3.0, grace_s - 1.5, grace_s - 1.0)
         return cls(0.4 * grace_s, 0.7 * grace_s, 0.8 * grace_s)
 

@@ -1,5 +1,11 @@
-"""`python -m stillhere.worker.child`: started by a supervisor, never by hand."""
+"""`python -m stillhere.worker.child`: started by a supervisor, never by hand. Handlers first, then the rest."""
 
-from stillhere.worker.child.main import run
+from __future__ import annotations
 
-run()
+from stillhere.worker.child.signals import Signals
+
+signals = Signals()
+
+from stillhere.worker.child.main import run  # noqa: E402 - a signal that comes during this import must be heard
+
+run(signals)

@@ -9,8 +9,6 @@ import signal
 import sys
 from typing import Any, Protocol
 
-import msgspec
-
 from stillhere import __version__
 from stillhere.domain.plan import DEFAULT_QUEUE
 from stillhere.domain.task import Tasks
@@ -18,6 +16,7 @@ from stillhere.ports.backend import AsyncStore, Lanes, SyncStore
 from stillhere.worker.board import Board
 from stillhere.worker.child.worker import Options, Worker
 from stillhere.worker.control import Channel, Message
+from stillhere.worker.formatters import formatter
 from stillhere.worker.settings import WorkerSettings
 
 
@@ -137,7 +136,7 @@ class Boot:
         url, namespace = self.app.link.address.url, self.app.namespace
         store, own = self._door.open_async(url, namespace), self._door.open_sync(url, namespace)
         async with self.app.lifespan():
-            worker = Worker(store, own, self.tasks, board, self.options(), channel)
+            worker = Worker(store, own, self.tasks, board, self.options(), channel=channel)
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.add_signal_handler(number, _drain, worker, channel)
@@ -160,25 +159,5 @@ def start_logging(form: str, level: str) -> None:
     if logging.getLogger().handlers:
         return
     handler = logging.StreamHandler(sys.stderr)
-    if form == "json":
-        handler.setFormatter(_Json())
-    else:
-        handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s [{os.getpid()}] %(message)s"))
+    handler.setFormatter(formatter(form, str(os.getpid())))
     logging.basicConfig(level=level.upper(), handlers=[handler])
-
-
-class _Json(logging.Formatter):
-    """One JSON object a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Time, level, logger, process and text; a traceback as its own field."""
-        fields: dict[str, Any] = {
-            "time": record.created,
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "pid": record.process,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            fields["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(fields).decode()

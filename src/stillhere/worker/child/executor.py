@@ -32,7 +32,7 @@ log = logging.getLogger("stillhere.worker")
 
 
 class Executor:
-    """Starts runs and reports their ends to `on_end(run, outcome)`; an outcome of None: the lease is lost, say nothing."""
+    """Starts runs and reports their ends to `on_end(run, outcome)`; outcome None: the lease is lost, say nothing."""
 
     def __init__(
         self, board: Board, places: Places, on_end: Callable[[Run, Outcome | None], None], long_after_ms: int

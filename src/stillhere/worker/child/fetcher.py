@@ -1,7 +1,7 @@
 """Brings work: never more than there are free slots for, and nothing starts that might be somebody else's by now.
 
-One claim is in flight per queue. It carries a number, one higher than the last that was *answered*, and is repeated with
-the same number until it is answered; the store gives the same grants again. So a lost reply loses nothing.
+One claim is in flight. It carries a number, one higher than the last of its queue that was *answered*, and is repeated
+with the same number until it is answered; the store gives the same grants again. So a lost reply loses nothing.
 
 From the reply to the start of a handler, in this order: the grants go into the book and on the board; the number is
 answered (on the board, where the supervisor reads it); if this process was silent for long between send and reply, or
@@ -48,7 +48,7 @@ class Fetcher:
         confirm: Callable[[str], Awaitable[bool]],
         gone: Callable[[], Awaitable[None]],
     ) -> None:
-        """`room` says how many jobs are wanted and from which lanes; `confirm` sends a beat and says whether it counts."""
+        """`room` says how many jobs are wanted, from which lanes; `confirm` sends a beat and says whether it counts."""
         self._store = store
         self._identity = identity
         self._weights = queues

@@ -112,6 +112,7 @@ class Keeper(threading.Thread):
 
     def run(self) -> None:
         """Wait, tick, renew, until stopped."""
+        self._hear()  # what came with `go`
         while not self._over:
             now = boottime()
             wait = min(TICK_S, self._clock.next_due(now) - now) if self._beating else TICK_S

@@ -98,11 +98,13 @@ def _receive(channel: Channel, kind: str, signals: Signals) -> Message:
     waiting = select.poll()
     waiting.register(channel.fileno(), select.POLLIN)
     while True:
-        for message in channel.receive():
-            if message.get("m") == kind:
-                return message
+        came = channel.receive()
+        for place, message in enumerate(came):
             if message.get("m") == "drain":
                 raise Stopped
+            if message.get("m") == kind:
+                channel.unread(came[place + 1 :])  # an order to drain may have come with it
+                return message
         if channel.eof or signals.came:
             raise Stopped
         waiting.poll(100)

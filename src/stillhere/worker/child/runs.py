@@ -46,8 +46,8 @@ class Run:
     """A grant, and how far this process is with it."""
 
     __slots__ = (
-        "checkpoint", "ended", "grant", "handle", "host", "long", "numbers", "passed", "progress", "progress_at", "slot",
-        "started", "started_at", "stopping", "task",
+        "checkpoint", "ended", "grant", "handle", "host", "long", "numbers", "passed", "progress", "progress_at",
+        "slot", "started", "started_at", "stopping", "task",
     )  # fmt: skip
 
     def __init__(self, grant: Grant, task: TaskDef, host: Host, slot: int) -> None:

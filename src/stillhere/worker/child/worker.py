@@ -77,6 +77,7 @@ class Worker:
         tasks: Tasks,
         board: Board,
         options: Options,
+        *,
         channel: Channel | None = None,
     ) -> None:
         """`own` is the keeper's store, for calls from threads."""
@@ -141,8 +142,7 @@ class Worker:
         if timeline is not None or not self._told.is_set():
             self._timeline = timeline or self._timeline
             self._told_at = now
-        if self.board.phase < Phase.DRAIN:
-            self.board.phase = Phase.DRAIN
+        self.board.phase = max(self.board.phase, Phase.DRAIN)
         self._told.set()
 
     async def _until_told(self, work: Any) -> None:
@@ -358,7 +358,7 @@ class Worker:
             await asyncio.sleep(TICK_S)
 
     def _passed_long(self, run: Run) -> None:
-        """A run is long now. A suspect that is long must not take a pool worker: this process becomes its solo child."""
+        """A run is long now. A long suspect must not take a pool worker: this process becomes its solo child."""
         self.fetcher.hint()
         if run.grant.suspect and self._lanes != "solo" and self._channel is not None:
             self._lanes = "solo"

@@ -1,0 +1,53 @@
+"""The program of `stillhere worker`: signals first, then everything else.
+
+As process 1 of a container this process gets no default reactions: a TERM that comes before its handler is lost, and it
+does not come again. So the handlers stand before any import that takes time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stillhere.worker.settings import WorkerSettings
+
+_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGTSTP)
+
+
+def install_signals() -> tuple[int, int]:
+    """Have every signal of ours write its number into a pipe; returns both ends.
+
+    SIGHUP stays ignored where it was (nohup). SIGCHLD gets a handler: some launchers start programs with it ignored,
+    and then no exit status of a child would ever be seen.
+    """
+    read, write = os.pipe()
+    for end in (read, write):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for number in _HANDLED:
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _nothing)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    return read, write
+
+
+def _nothing(*_: object) -> None:
+    """The number is in the pipe already."""
+
+
+def run(settings: WorkerSettings) -> int:
+    """Run a worker with these settings; its exit code."""
+    wakeup = install_signals()
+    from stillhere.stores import open_sync  # noqa: PLC0415 - after the handlers
+    from stillhere.worker.supervisor.log import start_logging  # noqa: PLC0415 - as above
+    from stillhere.worker.supervisor.supervisor import Supervisor  # noqa: PLC0415 - as above
+
+    log = start_logging(settings.log, settings.log_level)
+    try:
+        return Supervisor(settings, open_sync, wakeup).run()
+    finally:
+        log.finish()
+        sys.stderr.flush()
