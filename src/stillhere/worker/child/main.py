@@ -22,11 +22,11 @@ import faulthandler
 import logging
 import os
 import select
-import signal
 import sys
-from typing import Any
+from typing import NoReturn
 
 from stillhere.worker.board import Board, Phase
+from stillhere.worker.child.signals import Signals
 from stillhere.worker.control import PROTOCOL, Channel, Message
 
 DRAINED, CRASHED, ORPHANED, MISCONFIGURED = 0, 70, 75, 78
@@ -40,23 +40,8 @@ class Stopped(Exception):
     """Told to stop before there was anything to stop."""
 
 
-class Signals:
-    """SIGTERM and its kin mean "drain", any number of times. Before the worker is there they are kept for it."""
-
-    def __init__(self) -> None:
-        self.came = False
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._note)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
-
-    def _note(self, *_: object) -> None:
-        self.came = True
-
-
-def main(arguments: list[str]) -> int:
+def main(signals: Signals, arguments: list[str]) -> int:
     """Run a child; its exit code."""
-    signals = Signals()
     parser = argparse.ArgumentParser(prog="stillhere.worker.child")
     parser.add_argument("--board", type=int, required=True)
     parser.add_argument("--control", type=int, required=True)
@@ -136,6 +121,6 @@ def _exit(code: int, *, at_once: bool) -> int:
     return code
 
 
-def run() -> Any:
+def run(signals: Signals) -> NoReturn:
     """The entry of `python -m stillhere.worker.child`."""
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(signals, sys.argv[1:]))
