@@ -1,0 +1,69 @@
+"""What a test needs of a store besides the port: its URL, and a way in from behind.
+
+A store forgets what has ended by a clock of its own, out of the test's reach, so `age` lets that clock's time pass. And
+only somebody who goes round the port can break a record, to see whether the audit finds it: `damage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tests.support.servers import RedisServer
+
+
+class Door(Protocol):
+    """The back door of one store."""
+
+    url: str
+    damages: dict[str, Callable[[], object]]
+    """By the kind of complaint it must raise: break the queue `q`, in which `ready`, `running`, `scheduled` and `ended`
+    are jobs in these states; `running` is held by the worker `w` and has the unique key `u`."""
+
+    def age(self, ms: int) -> None:
+        """Let so much of the store's own time pass for what it keeps only for a while."""
+
+    def lose_index(self) -> bool:
+        """An administrator destroys what orders the ready jobs, not the jobs. False: there is no such thing."""
+
+
+class RedisDoor:
+    """Redis and Valkey: keys expire by the server's clock."""
+
+    def __init__(self, server: RedisServer, namespace: str) -> None:
+        self.server, self.url, self.namespace = server, server.url, namespace
+        self.raw: Any = server.client()
+        self.damages: dict[str, Callable[[], object]] = {
+            "nowhere": lambda: self.raw.hset(self.job("ready"), "_entry", "1-1"),
+            "twice": lambda: self.raw.zadd(self.key("soon"), {"ready": 1}),
+            "wrong_place": lambda: self.raw.hset(self.job("scheduled"), "state", "ready"),
+            "orphan_entry": lambda: self.raw.xadd(self.key("s:5:m"), {"id": "nobody"}),
+            "limbo_entry": self._read_and_forget,
+            "no_owner": lambda: self.raw.delete(self.key("w:w")),
+            "ttl_on_live": lambda: self.raw.pexpire(self.job("ready"), 1_000_000),
+            "unique": lambda: self.raw.delete(self.key("u:t:u")),
+        }
+
+    def key(self, name: str) -> str:
+        return f"{self.namespace}:{{q}}:{name}"
+
+    def job(self, id: str) -> str:
+        return self.key(f"j:{id}")
+
+    def age(self, ms: int) -> None:
+        for key in self.raw.scan_iter(f"{self.namespace}:*"):
+            left = self.raw.pttl(key)
+            if left >= 0:
+                self.raw.pexpire(key, left - ms)  # at or below 0: gone at once
+
+    def lose_index(self) -> bool:
+        for key in self.raw.scan_iter(f"{self.namespace}:{{q}}:s:*"):
+            for group in self.raw.xinfo_groups(key):
+                self.raw.xgroup_destroy(key, group["name"])
+        return True
+
+    def _read_and_forget(self) -> None:
+        """A foreign tool reads the entry, and its consumer is deleted with it."""
+        lane = self.key("s:5:m")
+        self.raw.xreadgroup("stillhere", "stranger", {lane: ">"})
+        self.raw.xgroup_delconsumer(lane, "stillhere", "stranger")
