@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from stillhere.backends.redis import scripts as loader
+from stillhere.backends.redis.backend import SyncRedisStore
+from stillhere.backends.redis.connection import Endpoint
 from stillhere.backends.redis.scripts import SCRIPTS, Input, Scripts, compose, read_header, stems
 from stillhere.backends.redis.verbs import Codec
+from stillhere.domain.job import Verdict
 from stillhere.ports import backend, inspector
-from stillhere.ports.backend import Claim, Enqueue, Tick, Verb
+from stillhere.ports.backend import Claim, End, Enqueue, Renew, Tick, Verb
 from tests.redis.kit import MakeQueue, Queue
 
 LUA = Path(loader.__file__).parent / "lua"
@@ -119,6 +122,20 @@ class TestUnknownScripts:
         replies = q.store.call_many(verbs)
         assert [type(reply).__name__ for reply in replies] == ["Ticked", "list", "Claimed", "Ticked"]
         assert q.tick() == before + 10
+
+    def test_verbs_keep_their_order_when_only_the_later_one_is_known(self, q: Queue) -> None:
+        """The supervisor's last word before an end: run the other way round, a culprit would go free."""
+        q.register("w")
+        q.enqueue("a")
+        q.claim("w")
+        q.raw.script_flush()
+        q.raw.script_load(SCRIPTS["end"].text.decode())
+        fresh = SyncRedisStore(Endpoint(q.server.url), q.namespace, clock=lambda: q.now)
+        end = End(queue="q", worker="w", reason="SIGSEGV", force=True, default=Verdict.CULPRIT)
+        verbs: list[Verb[Any]] = [Renew(queue="q", worker="w", answered=1), end]
+        fresh.call_many(verbs)
+        fresh.close()
+        assert q.look("a").losses == 1
 
     def test_a_script_that_the_server_cannot_compile_is_named(self, make_queue: MakeQueue) -> None:
         q = make_queue(scripts=Scripts(mutate=lambda _, text: text + "\nthis is not Lua"), sound=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stillhere.domain.job import OutcomeKind, Verdict
-from tests.redis.kit import MakeQueue, Queue
+from tests.redis.kit import LEASE_MS, MakeQueue, Queue
 
 
 class TestFlushAll:
@@ -165,6 +165,52 @@ class TestForeignConsumers:
         assert reply.status == "ended"
         q.register("v")
         assert [job.id for job in q.take("v")] == ["a"]
+
+
+class TestForeignEyes:
+    """What people and other tools see of the group is kept true, although nothing of ours depends on it."""
+
+    def idle(self, q: Queue) -> list[tuple[str, bool, int]]:
+        rows = q.raw.xpending_range(q.key("s:5:m"), "stillhere", "-", "+", 1000)
+        return [(row["consumer"], row["time_since_delivered"] > 50_000, row["times_delivered"]) for row in rows]
+
+    def test_a_running_jobs_entry_is_young_as_long_as_its_worker_speaks(self, q: Queue) -> None:
+        q.register("w")
+        q.enqueue("a")
+        (grant,) = q.take("w")
+        (entry,) = q.pending("5:m")
+        q.raw.execute_command("XCLAIM", q.key("s:5:m"), "stillhere", "w", 0, entry, "IDLE", 100_000, "JUSTID")
+        assert self.idle(q) == [("w", True, 1)]
+        q.beat("w", grant)
+        assert self.idle(q) == [("w", True, 1)], "not at each beat"
+        q.tick(LEASE_MS // 2 + 50)
+        q.renew("w")
+        assert self.idle(q) == [("w", True, 1)], "only in its own voice"
+        q.beat("w", grant)
+        assert self.idle(q) == [("w", False, 1)]
+
+    def test_the_heir_is_the_owner_whatever_the_old_worker_says(self, q: Queue) -> None:
+        q.register("w")
+        q.register("v")
+        q.enqueue("a")
+        (lost,) = q.take("w")
+        q.end("w")
+        (heir,) = q.take("v")
+        for _ in range(3):
+            q.tick(LEASE_MS // 2 + 50)
+            q.renew("v")
+            assert q.beat("w", lost).standing == "gone"
+            assert q.settle("w", lost).status == "stale"
+            assert list(q.pending("5:r").values()) == ["v"]
+        assert q.settle("v", heir).status == "ok"
+
+    def test_a_stream_is_as_long_as_what_waits_and_runs(self, q: Queue) -> None:
+        q.register("w")
+        for turn in range(20):
+            q.enqueue(f"a{turn}", f"b{turn}")
+            for grant in q.take("w"):
+                q.settle("w", grant)
+        assert q.raw.xlen(q.key("s:5:m")) == 0
 
 
 def test_a_client_killed_by_an_administrator_is_replaced(q: Queue) -> None:

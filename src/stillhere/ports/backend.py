@@ -149,6 +149,8 @@ Lanes = Literal["pool", "solo", "both"]
 class Claim(Verb[Claimed], frozen=True, kw_only=True):
     """Take up to `slots` ready jobs (G2). The same `n` again gives the same grants; a lower one is refused.
 
+    Number n also says that n - 1 has been answered, so at most one claim of a worker and queue is unanswered.
+
     `lanes`: `pool` the ordinary lanes; `solo` only suspects, one at a time; `both` a suspect first, and then only
     that one, else the ordinary lanes: for a worker that runs nothing else.
     """

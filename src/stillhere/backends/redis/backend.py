@@ -1,7 +1,7 @@
 """The store on Redis and Valkey: a verb becomes one script call, a list of verbs one round trip.
 
-All decisions are in the scripts; here is only the way there. Both stores, for asyncio and for threads, share the same
-`_Batch`, which knows what to send and what the replies mean; they differ in how they wait.
+All decisions are in the scripts; here is only the way there. Both stores, for asyncio and for threads, send the same
+`Batch`; they differ in how they wait.
 
 What may go wrong between two lines. Before anything was sent: the caller hears that nothing happened. After that,
 until the reply is read: the verb may have run or not, and the caller may send the same verb again, because every verb
@@ -19,9 +19,10 @@ from typing import Any, TypeVar, cast
 
 import hiredis
 
+from stillhere.backends.redis.batch import Batch
 from stillhere.backends.redis.connection import AsyncWire, Endpoint, SyncWire, pack
 from stillhere.backends.redis.hints import RedisHints
-from stillhere.backends.redis.scripts import SCRIPTS, Script, Scripts
+from stillhere.backends.redis.scripts import SCRIPTS, Scripts
 from stillhere.backends.redis.verbs import Codec
 from stillhere.domain.errors import StoreUnavailable
 from stillhere.ports.backend import Enqueue, Hints, Register, Verb
@@ -34,57 +35,6 @@ MOST_CONNECTIONS = 32
 """Of one asyncio store; further calls wait for a free one, within their own deadline."""
 
 
-class _Batch:
-    """Verbs that travel together."""
-
-    def __init__(self, store: _Store, verbs: Sequence[Verb[Any]]) -> None:
-        self._store = store
-        self._codecs = [store.codec(type(verb)) for verb in verbs]
-        now = None if store.clock is None else store.clock()
-        self._calls = [
-            pack("EVALSHA", codec.script.sha, *codec.arguments(verb, store.namespace, now))
-            for codec, verb in zip(self._codecs, verbs, strict=True)
-        ]
-        self._new_queues = store.unannounced(verbs)
-        extra = [pack("SADD", f"{store.namespace}:queues", *self._new_queues)] if self._new_queues else []
-        self.packed = b"".join([*self._calls, *extra])
-        self.count = len(self._calls) + len(extra)
-        self._replies: list[Any] = []
-
-    def take(self, replies: list[Any]) -> None:
-        """Note the replies to `packed`."""
-        self._replies = replies[: len(self._calls)]
-        if self._new_queues and isinstance(replies[-1], int):
-            self._store.announced.update(self._new_queues)
-
-    def repeat(self) -> tuple[bytes, int] | None:
-        """Load the scripts that the server did not know, and what to send again; None: nothing."""
-        self._again = [i for i, reply in enumerate(self._replies) if _is_noscript(reply)]
-        if not self._again:
-            return None
-        scripts: dict[bytes, Script] = {self._codecs[i].script.sha: self._codecs[i].script for i in self._again}
-        loads = [pack("SCRIPT", "LOAD", script.text) for script in scripts.values()]
-        self._loads = len(loads)
-        return b"".join([*loads, *(self._calls[i] for i in self._again)]), self._loads + len(self._again)
-
-    def take_again(self, replies: list[Any]) -> None:
-        """Note the replies to `repeat`; where the server would not load a script, its reason."""
-        failed = next((reply for reply in replies[: self._loads] if isinstance(reply, hiredis.ReplyError)), None)
-        for i, reply in zip(self._again, replies[self._loads :], strict=True):
-            self._replies[i] = failed if failed is not None and _is_noscript(reply) else reply
-
-    def results(self) -> list[Any]:
-        """The verbs' replies; raises the first error."""
-        for codec, reply in zip(self._codecs, self._replies, strict=True):
-            if isinstance(reply, hiredis.ReplyError):
-                raise self._store.endpoint.refused(codec.script.stem, reply)
-        return [codec.reply(reply) for codec, reply in zip(self._codecs, self._replies, strict=True)]
-
-
-def _is_noscript(reply: object) -> bool:
-    return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
-
-
 class _Store:
     """What both stores have."""
 
@@ -95,21 +45,32 @@ class _Store:
         self.endpoint = endpoint
         self.namespace = namespace
         self.clock = clock
-        self.announced: set[str] = set()
+        self._announced: set[str] = set()
         self._scripts = scripts
         self._codecs: dict[type[Verb[Any]], Codec[Any]] = {}
 
-    def codec(self, verb: type[Verb[Any]]) -> Codec[Any]:
-        """The codec of a class of verbs, made once."""
+    def _codec(self, verb: type[Verb[Any]]) -> Codec[Any]:
         codec = self._codecs.get(verb)
         if codec is None:
             codec = self._codecs[verb] = Codec(verb, self._scripts)
         return codec
 
-    def unannounced(self, verbs: Sequence[Verb[Any]]) -> list[str]:
-        """Queues that this process is about to use and has not put on the namespace's list."""
-        users = {verb.queue for verb in verbs if isinstance(verb, (Enqueue, Register))}
-        return sorted(users - self.announced)
+    def batch(self, verbs: Sequence[Verb[Any]]) -> Batch:
+        """Verbs, ready to be sent.
+
+        A producer puts its queues on the namespace's list once; a worker each time it registers, since it does that
+        anew when the store has lost its data.
+        """
+        queues = {verb.queue for verb in verbs if isinstance(verb, Enqueue)} - self._announced
+        queues |= {verb.queue for verb in verbs if isinstance(verb, Register)}
+        now = None if self.clock is None else self.clock()
+        return Batch(self.namespace, verbs, [self._codec(type(verb)) for verb in verbs], now, sorted(queues))
+
+    def results(self, verbs: Sequence[Verb[R]], batch: Batch) -> list[R]:
+        """The replies to a batch that has been sent."""
+        if batch.announced:
+            self._announced.update(verb.queue for verb in verbs)
+        return cast("list[R]", batch.results(self.endpoint))
 
 
 class SyncRedisStore(_Store):
@@ -133,12 +94,11 @@ class SyncRedisStore(_Store):
             return []
         timeout = DEFAULT_TIMEOUT_S if timeout is None else timeout
         deadline = time.monotonic() + timeout
-        batch = _Batch(self, verbs)
+        batch = self.batch(verbs)
         wire = self._wire(deadline)
         try:
-            batch.take(wire.exchange(batch.packed, batch.count, deadline))
-            if again := batch.repeat():
-                batch.take_again(wire.exchange(*again, deadline))
+            while (request := batch.request(wire.known)) is not None:
+                batch.take(wire.exchange(*request, deadline), wire.known)
         except (OSError, EOFError, hiredis.HiredisError) as error:
             wire.close()
             raise self.endpoint.broken(error, timeout, sent=True) from None
@@ -146,7 +106,7 @@ class SyncRedisStore(_Store):
             wire.close()
             raise
         self._give_back(wire)
-        return cast("list[R]", batch.results())
+        return self.results(verbs, batch)
 
     def close(self) -> None:
         """Close all connections; those in use when their call ends."""
@@ -197,18 +157,17 @@ class AsyncRedisStore(_Store):
         """Run verbs in one round trip."""
         if not verbs:
             return []
-        batch = _Batch(self, verbs)
+        batch = self.batch(verbs)
         await self._run(batch, DEFAULT_TIMEOUT_S if timeout is None else timeout)
-        return cast("list[R]", batch.results())
+        return self.results(verbs, batch)
 
-    async def _run(self, batch: _Batch, timeout: float) -> None:
+    async def _run(self, batch: Batch, timeout: float) -> None:
         wire: AsyncWire | None = None
         try:
             async with asyncio.timeout(timeout), self._places:
                 wire = await self._wire()
-                batch.take(await wire.exchange(batch.packed, batch.count))
-                if again := batch.repeat():
-                    batch.take_again(await wire.exchange(*again))
+                while (request := batch.request(wire.known)) is not None:
+                    batch.take(await wire.exchange(*request), wire.known)
                 self._give_back(wire)
         except (OSError, EOFError, hiredis.HiredisError) as error:
             if wire is not None:

@@ -207,12 +207,13 @@ def _ready(fileno: int) -> bool:
 
 
 class SyncWire:
-    """A connection for blocking calls."""
+    """A connection for blocking calls; `known` are the scripts that it has used."""
 
     def __init__(self, endpoint: Endpoint, deadline: float) -> None:
         """Connect; raises `StoreUnavailable` or `ConfigurationError`."""
         self._endpoint = endpoint
         self._reader = hiredis.Reader(notEnoughData=_MISSING)
+        self.known: set[bytes] = set()
         endpoint.locate()
         self._connection = endpoint.sync_connection(max(deadline - time.monotonic(), 0.001))
         try:
@@ -261,6 +262,7 @@ class AsyncWire:
     def __init__(self, endpoint: Endpoint, connection: Any) -> None:
         self._endpoint = endpoint
         self._reader = hiredis.Reader(notEnoughData=_MISSING)
+        self.known: set[bytes] = set()
         self._connection = connection
 
     @classmethod

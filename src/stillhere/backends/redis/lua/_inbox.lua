@@ -1,11 +1,10 @@
 -- The door for producers in other languages, and what to do with entries that are no jobs: a dead letter each.
 
 -- Whether a text is UTF-8 (all replies are): long sequences are blanked first, then what is left over is wrong.
-local NEVER = {'\237[\160-\191]', '\224[\128-\159]', '\240[\128-\143]', '\244[\144-\191]', '[\192\193\245-\255]'}
-
 local function is_utf8(text)
   if not string.find(text, '[\128-\255]') then return true end
-  for _, wrong in ipairs(NEVER) do
+  local never = {'\237[\160-\191]', '\224[\128-\159]', '\240[\128-\143]', '\244[\144-\191]', '[\192\193\245-\255]'}
+  for _, wrong in ipairs(never) do
     if string.find(text, wrong) then return false end
   end
   local tail = '[\128-\191]'
@@ -81,13 +80,12 @@ local function headers_in(found)
   return true
 end
 
-local HIGHEST = {
-  priority = 9, max_attempts = 1e9, max_losses = 1e9, due = 9e15,
-  delay_ms = 9e15, retention_ms = 9e15, unique_for_ms = 9e15,
-}
-
 -- What is wrong with an entry of the inbox; nil when nothing is (its numbers and headers are then read).
 local function fault_of(found)
+  local highest_of = {
+    priority = 9, max_attempts = 1e9, max_losses = 1e9, due = 9e15,
+    delay_ms = 9e15, retention_ms = 9e15, unique_for_ms = 9e15,
+  }
   for name, value in pairs(found) do
     if not (is_utf8(name) and is_utf8(value)) then return 'a field that is not UTF-8' end
   end
@@ -95,26 +93,25 @@ local function fault_of(found)
   if found.id and not is_id(found.id) then return 'id: 1 to 128 of A-Z a-z 0-9 . _ : -' end
   if not is_object(found.args or '{}') then return 'args: not a JSON object' end
   if not headers_in(found) then return 'headers: not a JSON object of text to text, or over 4 kB' end
-  for name, highest in pairs(HIGHEST) do
+  for name, highest in pairs(highest_of) do
     if not number_in(found, name, highest) then return name .. ': not a whole number from 0 to ' .. whole(highest) end
   end
   if found.unique and (found.unique == '' or #found.unique > 1000) then return 'unique: empty, or longer than 1000' end
   return nil
 end
 
-local OURS = {}
-for _, name in ipairs({
-  'v', 'id', 'task', 'queue', 'priority', 'args', 'created', 'due', 'started', 'ended', 'failures', 'losses', 'shared',
-  'vanished', 'deaths', 'interruptions', 'max_attempts', 'max_losses', 'retention_ms', 'unique', 'unique_until',
-  'headers', 'state', 'reason', 'token', 'worker', 'progress', 'checkpoint', 'result', 'error', 'runs',
-  'delay_ms', 'unique_for_ms', 'on_conflict',
-}) do OURS[name] = true end
-
 -- Fields that this version does not know are kept, as in every record; those that only the store writes are not taken.
 local function strange_fields(found)
-  local kept = {}
+  local ours = {
+    'v', 'id', 'task', 'queue', 'priority', 'args', 'created', 'due', 'started', 'ended', 'failures', 'losses',
+    'shared', 'vanished', 'deaths', 'interruptions', 'max_attempts', 'max_losses', 'retention_ms', 'unique', 'unique_until',
+    'headers', 'state', 'reason', 'token', 'worker', 'progress', 'checkpoint', 'result', 'error', 'runs',
+    'delay_ms', 'unique_for_ms', 'on_conflict',
+  }
+  local kept, is_ours = {}, {}
+  for _, name in ipairs(ours) do is_ours[name] = true end
   for name, value in pairs(found) do
-    if not OURS[name] and string.sub(name, 1, 1) ~= '_' then add(kept, name, value) end
+    if not is_ours[name] and string.sub(name, 1, 1) ~= '_' then add(kept, name, value) end
   end
   return kept
 end
