@@ -175,8 +175,8 @@ def test_g2_a_destroyed_index_grants_under_a_new_token_and_nothing_twice(world: 
 
 
 def test_g2_priorities_in_order_and_first_in_first_out_within(world: World) -> None:
-    for id, priority in [("l1", 9), ("n1", 5), ("h1", 0), ("l2", 9), ("n2", 5), ("h2", 0)]:
-        world.enqueue(id, priority=priority)
+    for job, priority in [("l1", 9), ("n1", 5), ("h1", 0), ("l2", 9), ("n2", 5), ("h2", 0)]:
+        world.enqueue(job, priority=priority)
     assert ids(world.worker().take()) == ["h1", "h2", "n1", "n2", "l1", "l2"]
 
 
@@ -194,7 +194,7 @@ def test_g2_one_claim_in_eight_begins_from_below(world: World) -> None:
     world.enqueue_many((f"n{i}" for i in range(20)), priority=5)
     world.enqueue_many((f"l{i}" for i in range(20)), priority=9)
     taken = [worker.take_one().id for _ in range(16)]
-    assert [number for number, id in enumerate(taken, 1) if id[0] != "h"] == [8, 16]
+    assert [number for number, job in enumerate(taken, 1) if job[0] != "h"] == [8, 16]
     assert (taken[7], taken[15]) == ("l0", "l1")
 
 

@@ -54,7 +54,7 @@ local seen = {}
 local function settle_one(outcome)
   local j = fetch(outcome.job, NEEDED)
   if not j.state then return {status = 'unknown'} end
-  if int(j._stok) == outcome.token then
+  if j._stok and int(j._stok) == outcome.token then
     return {status = 'already', state = j.state, outcome = fetch(j.id, {'_sout'})._sout}
   end
   if j.state ~= 'running' or int(j.token) ~= outcome.token or j.worker ~= worker then
