@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from stillhere import __version__
 from stillhere.domain.plan import DEFAULT_QUEUE
 from stillhere.domain.task import Tasks
 from stillhere.ports.backend import AsyncStore, Lanes, SyncStore
-from stillhere.worker.board import Board
+from stillhere.worker.board import Board, Phase
+from stillhere.worker.child.signals import STOP
 from stillhere.worker.child.worker import Options, Worker
 from stillhere.worker.control import Channel, Message
 from stillhere.worker.formatters import formatter
 from stillhere.worker.settings import WorkerSettings
+
+log = logging.getLogger("stillhere.worker")
 
 
 class Door(Protocol):
@@ -135,18 +138,36 @@ class Boot:
         """Work until told to stop; how many runs have not ended, and whether the supervisor is dead."""
         url, namespace = self.app.link.address.url, self.app.namespace
         store, own = self._door.open_async(url, namespace), self._door.open_sync(url, namespace)
-        async with self.app.lifespan():
+        lifespan = self.app.lifespan()
+        await lifespan.__aenter__()
+        try:
             worker = Worker(store, own, self.tasks, board, self.options(), channel=channel)
             loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for number in STOP:
                 loop.add_signal_handler(number, _drain, worker, channel)
             if signals.came:
                 worker.drain()
             left = await worker.run()
+        except BaseException:
+            board.phase = Phase.EXIT  # nobody vouches for a worker that has crashed, whatever its clean-up does
+            raise
+        finally:
+            await self._leave(lifespan)
         await store.aclose()
         if not left:
             own.close()
         return left, worker.orphan
+
+    async def _leave(self, lifespan: AbstractAsyncContextManager[None]) -> None:
+        """Leave the app's lifespan. It gets as long as jobs get; what it raises is its own loss, not the jobs'."""
+        bound = self.settings.grace_ms / 1000
+        try:
+            async with asyncio.timeout(bound):
+                await lifespan.__aexit__(None, None, None)
+        except TimeoutError:
+            log.error("The app's lifespan did not end within %.3g s: left as it is.", bound)  # noqa: TRY400 - no trace
+        except Exception:
+            log.exception("The app's lifespan raised at its end.")
 
 
 def _drain(worker: Worker, channel: Channel) -> None:

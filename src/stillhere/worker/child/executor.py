@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stillhere.domain.errors import ArgumentError, StopReason
-from stillhere.domain.job import Outcome
+from stillhere.domain.job import Outcome, OutcomeKind
 from stillhere.domain.policy import after_exception, after_result_error, after_return
 from stillhere.worker.board import Board
 from stillhere.worker.child.context import Job, SyncJob, enter
@@ -108,15 +108,20 @@ class Executor:
         plan = run.task.options
         try:
             outcome = after_return(run.grant, plan, run.task.codec.encode_result(value))
-        except ArgumentError as error:
-            log.warning("Job %s succeeded, and its result is not kept: %s", run.grant.id, error)
-            outcome = after_result_error(run.grant, plan, error)
+        except Exception as error:  # noqa: BLE001 - custom codecs are users' code; the work is done all the same
+            refusal = error if isinstance(error, ArgumentError) else ArgumentError(f"{type(error).__name__}: {error}")
+            log.warning("Job %s succeeded, and its result is not kept: %s", run.grant.id, refusal)
+            outcome = after_result_error(run.grant, plan, refusal)
         self._end(run, None if run.stopping == "lease_lost" else outcome)
 
     def _raised(self, run: Run, error: BaseException) -> None:
         outcome = after_exception(run.grant, run.task.options, error, stopping=run.stopping, random=self._dice.random())
         if outcome is not None and outcome.error is not None:
-            log.warning("Job %s (%s) failed: %s: %s", run.grant.id, run.grant.task, type(error).__name__, error)
+            log.warning(
+                "Job %s (%s), attempt %d: %s", run.grant.id, run.grant.task, run.grant.failures + 1,
+                "dead letter" if outcome.kind == OutcomeKind.DEAD else f"failed, again in {outcome.delay_ms} ms",
+                exc_info=error,
+            )  # fmt: skip
         self._end(run, outcome)
 
     def _end(self, run: Run, outcome: Outcome | None) -> None:

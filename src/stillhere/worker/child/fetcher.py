@@ -34,7 +34,7 @@ SILENCE_S = 0.5
 
 
 class Fetcher:
-    """Claims for one worker. Its owner gives it the ways to take in, check, start and drop grants."""
+    """Claims for one worker. Its owner gives it the ways to take in, check and start grants."""
 
     def __init__(
         self,
@@ -46,49 +46,59 @@ class Fetcher:
         take: Callable[[Grant], Run | None],
         start: Callable[[Run], None],
         confirm: Callable[[str], Awaitable[bool]],
-        gone: Callable[[], Awaitable[None]],
+        gone: Callable[[str], Awaitable[None]],
     ) -> None:
         """`room` says how many jobs are wanted, from which lanes; `confirm` sends a beat and says whether it counts."""
         self._store = store
         self._identity = identity
         self._weights = queues
-        self._order = list(queues)
         self._index = {queue: index for index, queue in enumerate(queues)}
         self._credit = dict.fromkeys(queues, 0)
         self._ask = dict.fromkeys(queues, True)
         self._due: dict[str, float] = {}
         self._room, self._take, self._start, self._confirm, self._gone = room, take, start, confirm, gone
-        self.news = asyncio.Event()
+        self._news = asyncio.Event()
         self.barren = False
-        """The last claims of all queues brought nothing, and none is on its way."""
+        """The last claims of all queues brought nothing, nothing has happened since, and no claim is on its way."""
 
-    def hint(self, queue: str | None = None) -> None:
-        """There may be work (in all queues, if none is named), or a slot has become free."""
-        if queue is not None:
-            self._ask[queue] = True
-        self.barren = False
-        self.news.set()
+    @property
+    def expecting(self) -> bool:
+        """Whether a queue has told of jobs that are not due yet."""
+        return bool(self._due)
 
-    def restart(self) -> None:
-        """A new worker id: its claims are numbered anew, which the board shows already."""
+    def hint(self, queue: str) -> None:
+        """There may be work in this queue."""
+        self._ask[queue] = True
+        self._look()
+
+    def ask_all(self) -> None:
+        """There may be work anywhere: a new worker id, or a worker that must know whether anything is left."""
         self._ask = dict.fromkeys(self._ask, True)
-        self.news.set()
+        self._look()
+
+    def freed(self) -> None:
+        """A slot has become free, or this worker may claim again."""
+        self._look()
+
+    def _look(self) -> None:
+        self.barren = False
+        self._news.set()
 
     async def run(self) -> None:
         """Fetch until cancelled."""
         while True:
-            self.news.clear()
+            self._news.clear()
             slots, lanes = self._room()
             queue = self._next_queue() if slots > 0 else None
             if queue is not None:
                 await self._fetch(queue, min(slots, BATCH), lanes)
-                continue
-            self.barren = slots > 0
-            await self._wait()
+            else:
+                self.barren = slots > 0
+                await self._wait(may_claim=slots > 0)
 
     def _next_queue(self) -> str | None:
         """Among the queues that may have work: the one whose turn it is by weight."""
-        asked = [queue for queue in self._order if self._ask[queue]]
+        asked = [queue for queue, ask in self._ask.items() if ask]
         if not asked:
             return None
         for queue in asked:
@@ -97,12 +107,12 @@ class Fetcher:
         self._credit[chosen] -= sum(self._weights[queue] for queue in asked)
         return chosen
 
-    async def _wait(self) -> None:
+    async def _wait(self, *, may_claim: bool) -> None:
         now = boottime()
-        soonest = min([now + POLL_S, *self._due.values()])
+        soonest = min([now + POLL_S, *(self._due.values() if may_claim else ())])
         try:
             async with asyncio.timeout(max(0.001, soonest - now)):
-                await self.news.wait()
+                await self._news.wait()
         except TimeoutError:
             self._ask = dict.fromkeys(self._ask, True)
 
@@ -115,41 +125,49 @@ class Fetcher:
         if reply is None or self._identity.worker != worker:
             self._ask[queue] = True
             return
-        self._ask[queue] |= reply.more or len(reply.jobs) >= slots
+        self._note(queue, slots, reply)
+        runs = [run for grant in reply.jobs if (run := self._take(grant)) is not None]
+        self._identity.board.answer(self._index[queue], number)
+        if runs and await self._beyond_doubt(queue, sent):
+            for run in runs:
+                if not run.ended:
+                    self._start(run)
+
+    def _note(self, queue: str, slots: int, reply: Claimed) -> None:
+        """What a reply says of the queue: ask again, when, and what was thrown out."""
+        if reply.more or len(reply.jobs) >= slots:
+            self._ask[queue] = True
         self._due.pop(queue, None)
         if reply.next_due_ms is not None and not reply.paused:
             self._due[queue] = boottime() + reply.next_due_ms / 1000
         if reply.dropped:
             log.warning("Queue %s: set aside what was no job: %s", queue, ", ".join(reply.dropped))
-        runs = [run for grant in reply.jobs if (run := self._take(grant)) is not None]
-        self._identity.board.answer(self._index[queue], number)
-        if not runs:
-            return
+
+    async def _beyond_doubt(self, queue: str, sent: float) -> bool:
+        """The gate before a start; False: the worker id is gone, and with it the grants."""
         if boottime() - sent > SILENCE_S and not await self._confirm(queue):
-            return
+            return False
         while not self._identity.trusted:
             if not await self._confirm(queue):
-                return
-        for run in runs:
-            if not run.ended:
-                self._start(run)
+                return False
+        return True
 
     async def _claim(self, claim: Claim) -> Claimed | None:
         """Send it until it is answered; None: this worker id is gone, or was by the time of the answer."""
-        plan = self._identity.plan
-        while self._identity.worker == claim.worker:
+        for bound in self._identity.growing_bounds():
+            if self._identity.worker != claim.worker:
+                break
             try:
-                reply = await self._store.call(claim, timeout=plan.try_bound)
+                reply = await self._store.call(claim, timeout=bound)
             except StillhereError as error:
                 self._identity.complain("claim", error)
-                await asyncio.sleep(plan.retry_after)
+                await asyncio.sleep(self._identity.plan.retry_after)
                 continue
             if reply.standing == "ok":
                 return reply
-            if reply.standing == "over":
-                if not await self._confirm(claim.queue):
-                    return None
+            if reply.standing != "over":
+                await self._gone(claim.worker)
+            elif await self._confirm(claim.queue):
                 continue
-            if self._identity.worker == claim.worker:
-                await self._gone()
+            break
         return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections.abc import Iterator
 
 from stillhere.domain.lease import LeasePlan, plan_for
 from stillhere.worker.board import Board
@@ -58,6 +59,16 @@ class Identity:
     def trusted(self) -> bool:
         """Whether the lease cannot be over yet."""
         return self.age < self.plan.trust_limit
+
+    def growing_bounds(self) -> Iterator[float]:
+        """Bounds for the tries of a call that carries much (a claim, a settle): T/8, doubled up to T or a minute.
+
+        A lost reply is found soon, and a reply that only takes long over a slow line arrives all the same.
+        """
+        bound = self.plan.try_bound
+        while True:
+            yield bound
+            bound = min(2 * bound, max(self.plan.length_s, 60.0))
 
     def complain(self, what: str, error: Exception) -> None:
         """Log a failed call: at most one line in ten seconds for each kind, since all of them fail together."""

@@ -2,9 +2,10 @@
 
 It renews the lease of all queues in one round trip each quarter lease, on a connection of its own, each try bounded; it
 reads the control socket, so that the supervisor's death is noticed while the loop is busy; it ticks on the board. It
-decides little: what a renewal says is lost or cancelled, what the supervisor ordered, and that the own voice is not
-heard, is passed to the loop. A handler that holds the GIL silences this thread too; then the supervisor's voice is the
-one that is left.
+decides nothing: what a renewal says is lost or cancelled, what the supervisor ordered, and that the supervisor is gone,
+is passed to the loop, which also asks whether the own voice is heard (`mute`). A handler that holds the GIL silences
+this thread too; then the supervisor's voice is the one that is left. If this thread itself fails, so does the worker: a
+process without a voice of its own must not look well.
 
 `answered` is read before `held` is copied: the fetcher writes them in the other order, so a beat that says a claim was
 answered also names what it brought.
@@ -23,7 +24,6 @@ from collections.abc import Callable
 from stillhere.domain.errors import StillhereError
 from stillhere.domain.lease import RenewalClock
 from stillhere.ports.backend import Beat, BeatReply, SyncStore
-from stillhere.worker.board import Phase
 from stillhere.worker.child.identity import Identity
 from stillhere.worker.child.runs import Holdings
 from stillhere.worker.clock import boottime, boottime_ns
@@ -57,6 +57,7 @@ class Keeper(threading.Thread):
         on_reply: Callable[[str, list[Beat], list[BeatReply]], None],
         on_message: Callable[[Message], None],
         on_orphan: Callable[[], None],
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         super().__init__(name="stillhere-keeper", daemon=True)
         self._store = store
@@ -64,6 +65,7 @@ class Keeper(threading.Thread):
         self._holdings = holdings
         self._channel = channel
         self._on_reply, self._on_message, self._on_orphan = on_reply, on_message, on_orphan
+        self._on_failure = on_failure
         self._clock = RenewalClock(identity.plan, random.Random())
         self._nudge_read, self._nudge_write = os.pipe()
         os.set_blocking(self._nudge_write, False)
@@ -99,10 +101,14 @@ class Keeper(threading.Thread):
         self._wake()
 
     def stop(self) -> None:
-        """End the thread and wait for it."""
+        """End the thread after what it is at."""
         self._over = True
         self._wake()
-        self.join(self._identity.plan.try_bound + 1.0)
+
+    @property
+    def mute(self) -> bool:
+        """Whether the own voice has not been heard for half a lease, though it speaks."""
+        return self._beating and self._clock.mute(boottime())
 
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -112,6 +118,12 @@ class Keeper(threading.Thread):
 
     def run(self) -> None:
         """Wait, tick, renew, until stopped."""
+        try:
+            self._serve()
+        except BaseException as error:  # noqa: BLE001 - passed on: it is the worker's end
+            self._on_failure(error)
+
+    def _serve(self) -> None:
         self._hear()  # what came with `go`
         while not self._over:
             now = boottime()
@@ -156,16 +168,8 @@ class Keeper(threading.Thread):
         self._on_reply(worker, said, replies)
 
     def _judge(self) -> None:
-        """Go mute when the own voice is not heard, and say once when the lease comes into doubt."""
-        if not self._beating:
-            return
-        board = self._identity.board
-        mute = self._clock.mute(boottime())
-        if mute and board.phase == Phase.RUN:
-            board.phase = Phase.MUTE
-        elif not mute and board.phase == Phase.MUTE:
-            board.phase = Phase.RUN
-        doubted = not self._identity.trusted
+        """Say once when the lease comes into doubt."""
+        doubted = self._beating and not self._identity.trusted
         if doubted and not self._doubted and (held := len(self._holdings)):
             log.warning(
                 "The lease is in doubt: the store has not been heard for %.1f s. %d jobs go on; the token fences them.",

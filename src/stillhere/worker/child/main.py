@@ -31,7 +31,6 @@ from stillhere.worker.control import PROTOCOL, Channel, Message
 
 DRAINED, CRASHED, ORPHANED, MISCONFIGURED = 0, 70, 75, 78
 HANGING_EXIT_S = 2.0
-START_WITHIN_S = 60.0
 
 log = logging.getLogger("stillhere.worker")
 
@@ -73,6 +72,7 @@ def _work(board: Board, channel: Channel, signals: Signals) -> tuple[int, int]:
     asyncio.set_event_loop(loop)
     try:
         left, orphan = loop.run_until_complete(boot.serve(board, channel, signals))
+        loop.run_until_complete(loop.shutdown_asyncgens())
         return left, ORPHANED if orphan else DRAINED
     finally:
         board.phase = Phase.EXIT

@@ -15,10 +15,11 @@ from collections import defaultdict
 
 import msgspec
 
-from stillhere.domain.errors import JobStopped, StoreUnavailable
+from stillhere.domain.errors import JobStopped, StillhereError, StoreUnavailable
 from stillhere.ports.backend import BATCH, AsyncStore, Checkpoint, Progress, ProgressItem, SyncStore, WriteStatus
+from stillhere.worker.child.crew import Crew
 from stillhere.worker.child.identity import Identity
-from stillhere.worker.child.runs import Holdings, Run
+from stillhere.worker.child.runs import Run
 from stillhere.worker.clock import boottime
 
 log = logging.getLogger("stillhere.worker")
@@ -31,9 +32,9 @@ PROGRESS_EVERY_S = 1.0
 class Records:
     """What handlers want written down, for all runs of this process."""
 
-    def __init__(self, store: AsyncStore, own: SyncStore, identity: Identity, holdings: Holdings) -> None:
+    def __init__(self, store: AsyncStore, own: SyncStore, identity: Identity, crew: Crew) -> None:
         self._store, self._own = store, own
-        self._identity, self._holdings = identity, holdings
+        self._identity, self._crew = identity, crew
         self._loop = asyncio.get_running_loop()
         self._told: set[Run] = set()
         self._flushing = False
@@ -104,7 +105,8 @@ class Records:
 
     def note(self, run: Run, done: float, total: float | None, note: str) -> None:
         """Keep it for the next flush; from any thread."""
-        value = {"done": done, "total": total, "note": note[:500]}
+        text = note[:500].encode(errors="replace").decode()  # cheap talk must not fail a job
+        value = {"done": done, "total": total, "note": text}
         run.progress = (next(run.numbers), msgspec.json.encode(value).decode())
         self._told.add(run)
 
@@ -115,23 +117,33 @@ class Records:
             due = [run for run in list(self._told) if run.ended or now - run.progress_at >= PROGRESS_EVERY_S]
             if due:
                 self._flushing = True
-                self._loop.create_task(self._flush(due, now))
+                self._crew.spawn(self._flush(due, now))
 
     async def _flush(self, due: list[Run], now: float) -> None:
+        """Send the newest word of each; what has ended takes its last word along with its settle."""
+        by_queue: dict[str, list[tuple[Run, int, str]]] = defaultdict(list)
+        for run in due:
+            self._told.discard(run)
+            run.progress_at = now
+            number, value = run.progress
+            if number > run.progress_sent and not run.ended:
+                by_queue[run.grant.queue].append((run, number, value))
         try:
-            by_queue: dict[str, list[ProgressItem]] = defaultdict(list)
-            for run in due:
-                self._told.discard(run)
-                run.progress_at = now
-                said, run.progress = run.progress, None
-                if said is not None and not run.ended:
-                    item = ProgressItem(job=run.grant.id, token=run.grant.token, number=said[0], value=said[1])
-                    by_queue[run.grant.queue].append(item)
-            for queue, items in by_queue.items():
-                for start in range(0, len(items), BATCH):
-                    verb = Progress(queue=queue, worker=self._identity.worker, items=items[start : start + BATCH])
-                    await self._store.call(verb, timeout=self._bound)
-        except StoreUnavailable as error:
+            for queue, words in by_queue.items():
+                for start in range(0, len(words), BATCH):
+                    await self._send(queue, words[start : start + BATCH])
+        except StillhereError as error:
             self._identity.complain("progress", error)
+            self._told.update(due)
         finally:
             self._flushing = False
+
+    async def _send(self, queue: str, words: list[tuple[Run, int, str]]) -> None:
+        items = [
+            ProgressItem(job=run.grant.id, token=run.grant.token, number=number, value=value)
+            for run, number, value in words
+        ]
+        verb = Progress(queue=queue, worker=self._identity.worker, items=items)
+        await self._store.call(verb, timeout=self._bound)
+        for run, number, _ in words:
+            run.progress_sent = max(run.progress_sent, number)

@@ -4,6 +4,9 @@
 loop changes it; the keeper's thread copies it. Two orders matter. A grant is put in the book (and on the board) before
 its claim counts as answered, so that a beat which says "answered" also says "held". And it leaves the book only when
 the store has confirmed how it ended, so that finished work is never taken for lost and run again.
+
+A job may be in the book twice: a run that lost its lease and whose thread cannot be stopped, and the next grant of the
+same job. The token tells them apart.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ class Run:
 
     __slots__ = (
         "checkpoint", "ended", "grant", "handle", "host", "long", "numbers", "passed", "progress", "progress_at",
-        "slot", "started", "started_at", "stopping", "task",
+        "progress_sent", "slot", "started", "started_at", "stopping", "task",
     )  # fmt: skip
 
     def __init__(self, grant: Grant, task: TaskDef, host: Host, slot: int) -> None:
@@ -68,7 +71,10 @@ class Run:
         self.handle: asyncio.Task[None] | None = None
         self.numbers = itertools.count(1)
         """Checkpoints and progress under one token are numbered, so that a late request changes nothing."""
-        self.progress: tuple[int, str] | None = None
+        self.progress: tuple[int, str] = (0, "")
+        """The newest word, with its number; replaced whole, by the handler's thread."""
+        self.progress_sent = 0
+        """The number of the newest word that was sent; the loop's."""
         self.progress_at = 0.0
 
     def stop(self, reason: StopReason) -> None:
@@ -81,13 +87,13 @@ class Run:
 
 
 class Holdings:
-    """All runs of this worker, by queue and job."""
+    """All runs of this worker, by queue, job and token."""
 
     def __init__(self, queues: Sequence[str], board: Board) -> None:
         self.queues = list(queues)
         self._index = {queue: index for index, queue in enumerate(queues)}
         self._board = board
-        self._runs: dict[tuple[str, str], Run] = {}
+        self._runs: dict[tuple[str, str, int], Run] = {}
         self._free = list(range(board.slots))
 
     def __len__(self) -> int:
@@ -103,21 +109,21 @@ class Holdings:
         slot = self._free.pop()
         self._board.fill(slot, queue=self._index[grant.queue], job=grant.id, token=grant.token, task=grant.task)
         run = Run(grant, task, host, slot)
-        self._runs[grant.queue, grant.id] = run
+        self._runs[_key(run)] = run
         return run
 
     def drop(self, run: Run) -> None:
-        """Take out a run whose end is confirmed, or that is no longer ours."""
-        key = (run.grant.queue, run.grant.id)
-        if self._runs.get(key) is run:
-            del self._runs[key]
+        """Take out a run whose end is confirmed, or that is no longer ours; once is enough."""
+        if self._runs.pop(_key(run), None) is not None:
             self._board.free(run.slot)
             self._free.append(run.slot)
 
     def find(self, queue: str, job: str, token: int | None = None) -> Run | None:
-        """The run of a job, if it is (still) under this token."""
-        run = self._runs.get((queue, job))
-        return run if run is not None and token in (None, run.grant.token) else None
+        """The run of a job under this token; without a token the one that was granted last."""
+        if token is not None:
+            return self._runs.get((queue, job, token))
+        runs = [run for run in self.all() if (run.grant.queue, run.grant.id) == (queue, job)]
+        return max(runs, key=lambda run: run.grant.token, default=None)
 
     def all(self) -> list[Run]:
         """A copy of all runs; safe from any thread."""
@@ -130,3 +136,7 @@ class Holdings:
     def pairs(self, queue: str) -> list[Held]:
         """What a beat says is held; safe from any thread."""
         return [Held(run.grant.id, run.grant.token) for run in self.all() if run.grant.queue == queue]
+
+
+def _key(run: Run) -> tuple[str, str, int]:
+    return (run.grant.queue, run.grant.id, run.grant.token)

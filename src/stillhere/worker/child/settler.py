@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from stillhere.domain.errors import StillhereError
 from stillhere.domain.job import Outcome
 from stillhere.ports.backend import BATCH, AsyncStore, Progress, ProgressItem, Settle, SettledOne, Verb
+from stillhere.worker.child.crew import Crew
 from stillhere.worker.child.identity import Identity
 from stillhere.worker.child.runs import Holdings, Run
 
@@ -27,8 +29,17 @@ log = logging.getLogger("stillhere.worker")
 class Settler:
     """Collects outcomes and flushes them."""
 
-    def __init__(self, store: AsyncStore, identity: Identity, holdings: Holdings) -> None:
+    def __init__(
+        self,
+        store: AsyncStore,
+        identity: Identity,
+        holdings: Holdings,
+        crew: Crew,
+        on_settled: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_settled` is called when the store has answered a batch."""
         self._store = store
+        self._crew, self._on_settled = crew, on_settled
         self._identity = identity
         self._holdings = holdings
         self._pending: dict[str, deque[tuple[Run, Outcome]]] = {queue: deque() for queue in holdings.queues}
@@ -45,17 +56,12 @@ class Settler:
         queue = run.grant.queue
         self._pending[queue].append((run, outcome))
         if queue not in self._flushes:
-            self._flushes[queue] = asyncio.get_running_loop().create_task(self._flush(queue))
+            self._flushes[queue] = self._crew.spawn(self._flush(queue))
 
     def forget(self) -> None:
         """The worker id is gone: nothing that was held can be settled any more."""
         for pending in self._pending.values():
             pending.clear()
-
-    async def wait_idle(self) -> None:
-        """Until all is answered."""
-        while self._flushes:
-            await asyncio.wait(list(self._flushes.values()))
 
     async def _flush(self, queue: str) -> None:
         pending = self._pending[queue]
@@ -65,6 +71,7 @@ class Settler:
                 replies = await self._send(queue, batch)
                 for (run, _), reply in zip(batch, replies, strict=True):
                     self._confirm(run, reply)
+                self._on_settled()
         finally:
             del self._flushes[queue]
 
@@ -74,13 +81,15 @@ class Settler:
         last = [
             ProgressItem(job=run.grant.id, token=run.grant.token, number=run.progress[0], value=run.progress[1])
             for run, _ in batch
-            if run.progress is not None
+            if run.progress[0] > run.progress_sent
         ]
         if last:
             verbs.insert(0, Progress(queue=queue, worker=worker, items=last))
-        while self._identity.worker == worker:
+        for bound in self._identity.growing_bounds():
+            if self._identity.worker != worker:
+                break
             try:
-                replies: list[Any] = await self._store.call_many(verbs, timeout=self._identity.plan.try_bound * 2)
+                replies: list[Any] = await self._store.call_many(verbs, timeout=bound)
             except StillhereError as error:
                 self._identity.complain("settle", error)
                 await asyncio.sleep(self._identity.plan.retry_after)
@@ -92,7 +101,7 @@ class Settler:
     def _confirm(self, run: Run, reply: SettledOne) -> None:
         if reply.status in ("ok", "already"):
             self.settled += 1
-        else:
+        elif run.stopping != "lease_lost":
             log.warning(
                 "The end of job %s changes nothing: it is no longer under token %s.", run.grant.id, run.grant.token
             )

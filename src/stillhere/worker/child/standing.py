@@ -1,0 +1,161 @@
+"""How this worker stands with the store: registered, heard, told of losses and cancels, declared dead, born again.
+
+Everything that the store says about the worker id as a whole, or about a grant's standing, arrives here: the replies to
+beats of the keeper (passed over from its thread), to the fetcher's own beats, and the supervisor's word that the id is
+closed. A reply counts only for the id that asked.
+
+*Born again*: the store has closed the id, so everything under it is void. Its runs are told that their lease is lost
+and say nothing more, a new id is made, registered and shown on the board, and work goes on. Two that hear of the same
+death make one rebirth. A crash in between leaves an id that nobody registered, or one whose lease ends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+
+from stillhere.domain.errors import ConfigurationError, StillhereError, StopReason
+from stillhere.ports.backend import AsyncStore, Beat, BeatReply, Held, Register
+from stillhere.worker.child.identity import Identity
+from stillhere.worker.child.keeper import beats
+from stillhere.worker.child.runs import Holdings, Run
+from stillhere.worker.clock import boottime_ns
+
+log = logging.getLogger("stillhere.worker")
+
+
+class Standing:
+    """See the module. `on_death` is called at a rebirth, before the new id is registered; `on_birth` after it."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        identity: Identity,
+        holdings: Holdings,
+        *,
+        tasks: Sequence[str],
+        slots: int,
+        stop: Callable[[Run, StopReason], None],
+        on_death: Callable[[], None],
+        on_birth: Callable[[], None],
+    ) -> None:
+        self._store, self._identity, self._holdings = store, identity, holdings
+        self._tasks, self._slots = list(tasks), slots
+        self._stop, self._on_death, self._on_birth = stop, on_death, on_birth
+        self._lock = asyncio.Lock()
+
+    # ---------------------------------------------------------------------------------------------------- births
+
+    async def register(self) -> None:
+        """Open the lease in all queues; repeated until it is answered, since the same id twice is no harm.
+
+        Raises `ConfigurationError` when the store refuses this worker for good.
+        """
+        while True:
+            sent = boottime_ns()
+            try:
+                replies = await self._store.call_many(self._registrations(), timeout=self._identity.plan.try_bound * 2)
+            except ConfigurationError:
+                raise
+            except StillhereError as error:
+                self._identity.complain("register", error)
+                await asyncio.sleep(self._identity.plan.retry_after)
+                continue
+            if "gone" in replies:
+                self._identity.renew_id()
+                continue
+            self._identity.confirm(sent)
+            return
+
+    def _registrations(self) -> list[Register]:
+        info = {
+            "host": socket.gethostname(),
+            "pid": str(os.getpid()),
+            "name": self._identity.name,
+            "slots": str(self._slots),
+        }
+        return [
+            Register(
+                queue=queue,
+                worker=self._identity.worker,
+                lease_ms=self._identity.lease_ms,
+                tasks=self._tasks,
+                info=info,
+            )
+            for queue in self._holdings.queues
+        ]
+
+    async def reborn(self, worker: str) -> None:
+        """The id is closed: what was under it is void; go on under a new one. Another one's death changes nothing."""
+        async with self._lock:
+            if worker != self._identity.worker:
+                return
+            log.warning(
+                "Worker %s was declared dead in the store: its runs are stopped, and it goes on under a new id.", worker
+            )
+            self._on_death()
+            self._identity.renew_id()
+            for run in self._holdings.all():
+                self._lose(run)
+                if run.ended:
+                    self._holdings.drop(run)
+            await self.register()
+            self._on_birth()
+
+    # ----------------------------------------------------------------------------------------------------- words
+
+    async def confirm(self, queue: str) -> bool:
+        """Send a beat now, repeated until it is answered, and act on it; False: the id of this moment is gone."""
+        while True:
+            said = next(beat for beat in beats(self._identity, self._holdings) if beat.queue == queue)
+            sent = boottime_ns()
+            try:
+                reply = await self._store.call(said, timeout=self._identity.plan.try_bound)
+            except StillhereError as error:
+                self._identity.complain("beat", error)
+                await asyncio.sleep(self._identity.plan.retry_after)
+                continue
+            if said.worker != self._identity.worker:
+                return False
+            if reply.standing == "gone":
+                await self.reborn(said.worker)
+                return False
+            self._identity.confirm(sent)
+            self.take(said, reply)
+            return True
+
+    async def heard(self, worker: str, said: Sequence[Beat], replies: Sequence[BeatReply]) -> None:
+        """Act on the answers to the keeper's beats."""
+        if any(reply.standing == "gone" for reply in replies):
+            await self.reborn(worker)
+        elif worker == self._identity.worker:
+            for beat, reply in zip(said, replies, strict=True):
+                self.take(beat, reply)
+
+    def take(self, said: Beat, reply: BeatReply) -> None:
+        """Stop what is lost or cancelled. Only pairs that were sent can be lost, and a run that was settled is over."""
+        for pair in reply.lost:
+            run = self._find(said.queue, pair)
+            if run is not None and not run.ended:
+                self._lose(run)
+        for pair in reply.cancelled:
+            run = self._find(said.queue, pair)
+            if run is not None and not run.ended:
+                self._stop(run, "cancelled")
+        if reply.returned:
+            log.info("Queue %s: handed back what never arrived here: %s", said.queue, ", ".join(reply.returned))
+
+    def _lose(self, run: Run) -> None:
+        """A lost lease outdoes a cancel or a drain: nothing that this run says counts any more."""
+        if run.stopping == "lease_lost":
+            return
+        if not run.ended:
+            log.warning("Job %s (%s): the lease is lost, somebody else may run it.", run.grant.id, run.grant.task)
+        run.stopping = None
+        self._stop(run, "lease_lost")
+
+    def _find(self, queue: str, pair: Held) -> Run | None:
+        return self._holdings.find(queue, pair.job, pair.token)
