@@ -151,7 +151,9 @@ class Endpoint:
         text = str(error)
         if stem == "enqueue" and "OOM command not allowed" in text:
             return StoreFull(f"{self.shown} is at its memory limit and takes no new job. Nothing was enqueued.")
-        if text.startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
+        if text.startswith("NOAUTH"):
+            return ConfigurationError(f"{self.shown} refused the connection (Authentication required).")
+        if text.startswith("NOPERM"):
             return ConfigurationError(f"{self.shown} does not allow {stem} ({text}).")
         return StoreUnavailable(f"{self.shown} refused {stem} ({text}).")
 
