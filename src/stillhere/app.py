@@ -99,6 +99,11 @@ class App(HasTasks, Generic[S_co]):
         """The way to the store."""
         return self._link
 
+    def relink(self, link: Link) -> Link:
+        """Send through another link from now on, and return the one before: how a test takes the app elsewhere."""
+        before, self._link = self._link, link
+        return before
+
     @property
     def url(self) -> str:
         """The store's URL, by the argument, ``STILLHERE_URL`` or the default; with its password, if it has one."""

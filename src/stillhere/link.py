@@ -24,7 +24,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from stillhere.domain.errors import ConfigurationError, StoreUnavailable
@@ -80,12 +80,16 @@ _links: weakref.WeakSet[Link] = weakref.WeakSet()
 class Link:
     """The clients of one app."""
 
-    def __init__(self, url: str | None = None, namespace: str | None = None) -> None:
+    def __init__(
+        self, url: str | None = None, namespace: str | None = None, clock: Callable[[], int] | None = None
+    ) -> None:
+        """`clock` (ms) stands in for the store's own, in tests."""
         if url is not None and (not isinstance(url, str) or "://" not in url):
             raise ConfigurationError(f"url={url!r}: write redis://host:6379/0, unix:///path or embedded://.")
         self._url = url
         self._origin = "App(url=...)"
         self._namespace = namespace
+        self._clock = clock
         self._sync: dict[int, SyncStore] = {}
         self._async: dict[int, dict[AbstractEventLoop, _Kept]] = {}
         self._lock = threading.Lock()
@@ -137,7 +141,7 @@ class Link:
             if pid not in self._sync:
                 from stillhere.stores import open_sync  # noqa: PLC0415 - the driver comes with the first use
 
-                self._sync[pid] = open_sync(self.address.url, self.namespace)
+                self._sync[pid] = open_sync(self.address.url, self.namespace, clock=self._clock)
             return self._sync[pid]
 
     async def async_store(self) -> AsyncStore:
@@ -153,7 +157,7 @@ class Link:
                 del kept[gone]
             from stillhere.stores import open_async  # noqa: PLC0415 - as above
 
-            store = open_async(self.address.url, self.namespace)
+            store = open_async(self.address.url, self.namespace, clock=self._clock)
             guard = _until_the_loop_ends(kept, loop, store)
             kept[loop] = _Kept(store, guard)
         await anext(guard)  # from here on the loop knows it, and will close it

@@ -1,9 +1,9 @@
-"""For users' own tests: call a task as the plain function it is, with a job around it.
+"""For users' own tests: a job around a plain call (`job_context`), or a whole queue inside one test (`harness`).
 
-A handler that asks for `current_job()` finds none in a unit test, by design: an inert stand-in would hide mistakes.
-`job_context` puts a real job object there, for coroutines, and `job_context_sync` for functions; behind it stands no
-store but a notebook. Checkpoints go through the same codec as in production, so a value that could not be stored is
-refused in the test, and `restore` gives back what `checkpoint` wrote.
+A task is its function, so a unit test calls it. A handler that asks for `current_job()` finds none there, by design: an
+inert stand-in would hide mistakes. `job_context` puts a real job object there, for coroutines, and `job_context_sync`
+for functions; behind it stands no store but a notebook. Checkpoints go through the same codec as in production, so a
+value that could not be stored is refused in the test, and `restore` gives back what `checkpoint` wrote.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stillhere.domain.job import Grant
 from stillhere.domain.task import TaskDef, Tasks
+from stillhere.harness import Harness, harness
 from stillhere.worker.child import context
 from stillhere.worker.child.context import Job, SyncJob
 from stillhere.worker.child.runs import Run
@@ -21,6 +22,17 @@ from stillhere.worker.child.runs import Run
 if TYPE_CHECKING:
     from stillhere.domain.codec import Codec
     from stillhere.domain.errors import StopReason
+
+__all__ = [
+    "Harness",
+    "Notebook",
+    "RehearsedJob",
+    "RehearsedSyncJob",
+    "Said",
+    "harness",
+    "job_context",
+    "job_context_sync",
+]
 
 _NOTHING: Any = object()
 

@@ -100,7 +100,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStore]:
     """Put a fake store behind every URL."""
     store = FakeStore()
     module: Any = ModuleType("stillhere.stores")
-    module.open_sync = lambda url, namespace: FakeSync(store)  # noqa: ARG005
-    module.open_async = lambda url, namespace: FakeAsync(store)  # noqa: ARG005
+    module.open_sync = lambda url, namespace, clock=None: FakeSync(store)  # noqa: ARG005
+    module.open_async = lambda url, namespace, clock=None: FakeAsync(store)  # noqa: ARG005
     monkeypatch.setitem(sys.modules, "stillhere.stores", module)
     yield store
