@@ -6,7 +6,7 @@ beat finds the same; so a dead reader that swallows one costs a moment, not a jo
 
 `want` changes what is listened for in mid wait: the server is told on another connection to end this wait, which either
 returns nothing or the news that was there before. Dropping the connection instead could lose a cancel that was already
-on its way.
+on its way, so that is done only where the server does not allow this user to end a wait.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class RedisHints:
         self._client_id = 0
         self._waits = 0
         self._is_waiting = False
+        self._is_given_up = False
         self._nudge: asyncio.Task[None] | None = None
 
     def want(self, wake: bool) -> None:  # noqa: FBT001
@@ -80,11 +81,13 @@ class RedisHints:
                     *(self._wakes if self._wake else ()),
                 ]  # cancels first: the server looks in order
                 self._waits += 1
-                self._is_waiting = True
+                self._is_waiting, self._is_given_up = True, False
                 reply: Any
                 (reply,) = await wire.exchange(pack("BLPOP", *keys, f"{seconds:.3f}"), 1)
         except (OSError, EOFError, hiredis.HiredisError) as error:
             self._drop()
+            if self._is_given_up:
+                return None
             raise self._store.endpoint.broken(error, seconds + _GRACE_S, sent=True) from None
         except BaseException:
             self._drop()
@@ -98,19 +101,24 @@ class RedisHints:
     async def _connect(self) -> AsyncWire:
         wire = await AsyncWire.open(self._store.endpoint)
         self._wire = wire
-        (self._client_id,) = await wire.exchange(pack("CLIENT", "ID"), 1)
+        (number,) = await wire.exchange(pack("CLIENT", "ID"), 1)
+        self._client_id = number if isinstance(number, int) else 0
         return wire
 
     async def _end_wait(self, wait: int) -> None:
         """End the wait with this number. It may not have reached the server yet: then ask again."""
-        try:
-            while self._is_waiting and self._waits == wait:
-                if await self._store.command("CLIENT", "UNBLOCK", self._client_id) == 1:
-                    return
-                await asyncio.sleep(_NUDGE_AGAIN_S)
-        except (OSError, EOFError, hiredis.HiredisError, StoreUnavailable):
-            if self._is_waiting and self._waits == wait:
-                self._drop()  # the wait then ends with an error, which its caller knows how to take
+        while self._is_waiting and self._waits == wait:
+            try:
+                reply = await self._store.command("CLIENT", "UNBLOCK", self._client_id)
+            except (OSError, EOFError, hiredis.HiredisError, StoreUnavailable) as error:
+                reply = error
+            if reply == 1:
+                return
+            if isinstance(reply, Exception) and self._waits == wait:
+                self._is_given_up = True
+                self._drop()
+                return
+            await asyncio.sleep(_NUDGE_AGAIN_S)
 
     def _hint(self, key: bytes, value: bytes) -> Hint:
         if key in self._wakes:
