@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stillhere.demo.work import Tally, expected, functions_in, library_files, read_all
+from stillhere.demo.work import Tally, expected, library_files, read_all
 
 
 def test_the_library_is_found_and_nothing_foreign() -> None:
@@ -22,9 +22,9 @@ def test_the_library_is_found_and_nothing_foreign() -> None:
 def test_what_is_read_is_what_is_expected() -> None:
     files = library_files(30)
     *_, last = read_all(files, Tally(), 0.0)
-    wanted = expected(files)
-    assert (last.files, last.size, last.words, last.fingerprint) == (30, wanted.size, wanted.words, wanted.fingerprint)
-    assert last.functions > 0
+    assert last == expected(files)
+    assert (last.files, last.size) == (30, sum(path.stat().st_size for path in files))
+    assert last.functions > 100
 
 
 def test_going_on_behind_any_file_comes_to_the_same() -> None:
@@ -52,7 +52,8 @@ def test_the_pace_holds_and_a_resumed_run_takes_the_rest_of_it() -> None:
     assert time.monotonic() - start < 0.4
 
 
-def test_files_that_do_not_parse_count_as_empty(tmp_path: Path) -> None:
-    assert functions_in(b"def f(:") == 0
-    assert functions_in(b"\x00") == 0
-    assert functions_in(b"def f(): ...\nclass A:\n    async def g(self): ...\n") == 3
+def test_files_that_do_not_parse_are_read_all_the_same(tmp_path: Path) -> None:
+    for name, text in (("a", b"def f(:\n"), ("b", b"\x00"), ("c", b"def f(): ...\n    async def g(): ...\n# def h\n")):
+        (tmp_path / name).write_bytes(text)
+    *_, last = read_all(sorted(tmp_path.iterdir()), Tally(), 0.05)
+    assert (last.files, last.functions) == (3, 3)

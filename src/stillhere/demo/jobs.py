@@ -39,9 +39,9 @@ def read_library(seconds: float, limit: int | None = None) -> Tally:
     """Read every file of the standard library; go on behind the last checkpoint after a crash."""
     job = current_job_sync()
     done = job.restore(Tally, default=Tally())
-    files = library_files(limit)
     checkpoint_end = cost = 0.0
     with app.state.run(job.id, job.task, done.files) as run:
+        files = library_files(limit)
         for done in read_all(files, done, seconds):  # noqa: B020 - what is done so far, as the last run left it
             run.step(done.files)
             began = time.monotonic()

@@ -210,7 +210,9 @@ class Show:
         held = seen.holds.get(worker.id, [])
         now = time.time_ns() // 1_000_000
         names = ", ".join(f"{job.task} {max(0, now - (job.started or now)) / 1_000:.1f} s" for job in held) or "-"
-        shown = mark(f"{names:<28}", fg="green" if any(job.task == LONG for job in held) else "white")
+        shown = f"{names:<28}"
+        if any(job.task == LONG for job in held):
+            shown = mark(shown, fg="green")
         return (
             f"  {label:>4}  {shown} sign of life {_age(worker)} ago, lease {max(0, worker.left_ms) / 1_000:.1f} s left"
         )

@@ -127,12 +127,23 @@ def stage() -> Iterator[Stage]:
         try:
             yield built
         finally:
+            impatient = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would leave half of it behind
             built.close()
             server.close()
+            _remove(directory)
+            signal.signal(signal.SIGINT, impatient)
     finally:
         signal.signal(signal.SIGTERM, before)
         logger.setLevel(level)
+        _remove(directory)
+
+
+def _remove(directory: Path) -> None:
+    """Again until it is gone: a server on its way out still writes its last words."""
+    over = time.monotonic() + _STOP_S
+    while directory.exists() and time.monotonic() < over:
         shutil.rmtree(directory, ignore_errors=True)
+        time.sleep(0.01)
 
 
 def _as_interrupt(_number: int, _frame: object) -> None:

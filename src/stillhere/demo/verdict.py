@@ -137,8 +137,7 @@ def _lines(figures: dict[str, float | int | None], facts: Facts) -> Iterator[str
 
 
 def _is_right(facts: Facts) -> bool:
-    found, wanted = facts.result, facts.expected
-    return found is not None and (found.files, found.fingerprint) == (wanted.files, wanted.fingerprint)
+    return facts.result == facts.expected
 
 
 def _faults(story: Story, facts: Facts, runs: list[Run]) -> Iterator[str]:
