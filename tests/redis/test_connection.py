@@ -56,7 +56,7 @@ class TestDeadlines:
         sync_store.call(TICK)
         proxy.blackhole("down")
         began = time.monotonic()
-        with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.2 s\.$") as caught:
+        with pytest.raises(StoreUnavailable, match=r"^No answer from .* within 0\.2 s\.$") as caught:
             sync_store.call(TICK, timeout=0.2)
         assert 0.19 < time.monotonic() - began < 1
         assert caught.value.sent is True
@@ -65,7 +65,7 @@ class TestDeadlines:
         await async_store.call(TICK)
         proxy.blackhole("down")
         began = time.monotonic()
-        with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.2 s\.$"):
+        with pytest.raises(StoreUnavailable, match=r"^No answer from .* within 0\.2 s\.$"):
             await async_store.call(TICK, timeout=0.2)
         assert 0.19 < time.monotonic() - began < 1
 
@@ -140,7 +140,7 @@ class TestDroppedConnections:
     ) -> None:
         sync_store.call(enqueue("first"))
         trap = proxy.lose_reply(b"EVALSHA", how="cut")
-        with pytest.raises(StoreUnavailable, match="broke") as caught:
+        with pytest.raises(StoreUnavailable, match=r"^Lost the connection to ") as caught:
             sync_store.call(enqueue("a"))
         assert trap.sprung.is_set()
         assert caught.value.sent is True

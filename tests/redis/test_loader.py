@@ -139,7 +139,7 @@ class TestUnknownScripts:
 
     def test_a_script_that_the_server_cannot_compile_is_named(self, make_queue: MakeQueue) -> None:
         q = make_queue(scripts=Scripts(mutate=lambda _, text: text + "\nthis is not Lua"), sound=False)
-        with pytest.raises(Exception, match=r"refused tick \(.*ompil"):
+        with pytest.raises(Exception, match=r"^Refused by .*: tick \(.*ompil"):
             q.call(Tick(queue="q"))
 
 

@@ -143,19 +143,19 @@ class Endpoint:
     def broken(self, error: BaseException, timeout: float, *, sent: bool) -> StoreUnavailable:
         """What to tell when a call ended without an answer."""
         if isinstance(error, TimeoutError):
-            return StoreUnavailable(f"{self.shown} did not answer within {timeout:g} s.", sent=sent)
-        return StoreUnavailable(f"The connection to {self.shown} broke ({_why(error)}).", sent=sent)
+            return StoreUnavailable(f"No answer from {self.shown} within {timeout:g} s.", sent=sent)
+        return StoreUnavailable(f"Lost the connection to {self.shown} ({_why(error)}).", sent=sent)
 
     def refused(self, stem: str, error: hiredis.ReplyError) -> StillhereError:
         """What to tell when the server answers with an error."""
         text = str(error)
         if stem == "enqueue" and "OOM command not allowed" in text:
-            return StoreFull(f"{self.shown} is at its memory limit and takes no new job. Nothing was enqueued.")
+            return StoreFull(f"No memory is left in {self.shown}: it takes no new job. Nothing was enqueued.")
         if text.startswith("NOAUTH"):
             return ConfigurationError(f"{self.shown} refused the connection (Authentication required).")
         if text.startswith("NOPERM"):
-            return ConfigurationError(f"{self.shown} does not allow {stem} ({text}).")
-        return StoreUnavailable(f"{self.shown} refused {stem} ({text}).")
+            return ConfigurationError(f"Not allowed by {self.shown}: {stem} ({text}).")
+        return StoreUnavailable(f"Refused by {self.shown}: {stem} ({text}).")
 
 
 def _options(url: str) -> Any:
