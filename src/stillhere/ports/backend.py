@@ -86,7 +86,7 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to `Cancel`; `changed` False: it had ended, was being cancelled already, or is unknown (`state` None)."""
 
     changed: bool
-    state: State | None
+    state: State | None = None
 
 
 class Cancel(Verb[Cancelled], frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to `Retry`; `state` is the one before, None: unknown."""
 
     changed: bool
-    state: State | None
+    state: State | None = None
 
 
 class Retry(Verb[Retried], frozen=True, kw_only=True):
