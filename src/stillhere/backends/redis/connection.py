@@ -150,7 +150,7 @@ class Endpoint:
         """What to tell when the server answers with an error."""
         text = str(error)
         if stem == "enqueue" and "OOM command not allowed" in text:
-            return StoreFull(f"No memory is left in {self.shown}: it takes no new job. Nothing was enqueued.")
+            return StoreFull(f"No memory is left in {self.shown}: it takes no new job.")
         if text.startswith("NOAUTH"):
             return ConfigurationError(f"{self.shown} refused the connection (Authentication required).")
         if text.startswith("NOPERM"):
