@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from stillhere import SyncHandle
 from stillhere.domain.job import JobRecord
 from stillhere.domain.states import FINAL
 from stillhere.ports.backend import Look, SyncStore
-from stillhere.ports.inspector import Audit, Complaint, QueueStatus, Status
+from stillhere.ports.inspector import Audit, Complaint, QueueStatus, Status, Workers
 from stillhere.stores import open_sync
 from tests.support.ledger import Ledger, Run, Story
 from tests.support.procs import WorkerProcess, eventually
@@ -26,6 +28,8 @@ class Stage:
     def __init__(self, url: str, namespace: str, ledger: Ledger, make_worker: Callable[..., WorkerProcess]) -> None:
         self.url, self.namespace, self.ledger = url, namespace, ledger
         self._make_worker = make_worker
+        self._events: list[dict[str, Any]] = []
+        self._read_to = 0
         from tests.faults import jobs
 
         jobs.app.close()
@@ -66,7 +70,13 @@ class Stage:
 
     def story(self) -> Story:
         """The ledger up to now."""
-        return self.ledger.read()
+        with contextlib.suppress(FileNotFoundError), self.ledger.path.open("rb") as file:
+            file.seek(self._read_to)
+            new = file.read()
+            whole = new.rpartition(b"\n")[0]
+            self._events += [json.loads(line) for line in whole.splitlines()]
+            self._read_to += len(whole) + bool(whole)
+        return Story(self._events)
 
     def started(self, handle: SyncHandle[Any], times: int = 1, timeout: float = 15.0) -> Run:
         """Wait for the given start of a job; the run."""
@@ -78,6 +88,16 @@ class Stage:
         run = eventually(look, timeout, what=lambda: f"start {times} of {handle.id}; {self.record(handle)}")
         assert run is not None
         return run
+
+    def answered(self, *handles: SyncHandle[Any]) -> None:
+        """Wait until the store knows that the grants of these running jobs have arrived: a beat has said so."""
+
+        def look() -> bool:
+            seen = {worker.id: worker.seen for worker in self.store.call(Workers(queue=QUEUE))}
+            records = [self.record(handle) for handle in handles]
+            return all(seen.get(record.worker or "", 0) > (record.started or 0) for record in records)
+
+        eventually(look, 2 * LEASE_S, what="a word from the worker after its claim")
 
     def finished(self, *handles: SyncHandle[Any], timeout: float = 30.0) -> None:
         """Wait until all have ended, however."""

@@ -25,6 +25,7 @@ def test_g4_a_frozen_and_thawed_worker_takes_nothing_back(stage: Stage) -> None:
     frozen = stage.ready_worker("-c", "1")
     job = stage.add("steps", 300, 0.05)
     stage.started(job)
+    stage.answered(job)
     frozen.freeze()
     heir = stage.ready_worker("-c", "1")
     second = stage.started(job, 2, timeout=3 * LEASE_S)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.faults.kit import LEASE_S, Stage
@@ -32,6 +34,8 @@ def test_g13_a_job_that_runs_while_its_worker_drains_is_left_alone(stage: Stage)
     stage.started(job)
     stage.ready_worker("-c", "2")
     worker.terminate()
+    worker.wait_for("stopping")
+    time.sleep(0.3)  # the order travels to the child
     late = stage.add("quick")
     stage.finished(late)
     assert job.result(timeout=3 * LONG_S) == "rested"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
 from itertools import count, pairwise
 
 from tests.faults.kit import LEASE_S, Stage
@@ -43,6 +44,7 @@ def test_g14_a_host_that_dies_is_recovered_within_the_printed_bound(stage: Stage
     jobs = stage.add_many("steps", 4, 1000)
     for job in jobs:
         stage.started(job)
+    stage.answered(*jobs)
     stage.ready_worker("-c", "8")
     doomed.kill9_all()
     killed = boot_ns()
@@ -72,8 +74,7 @@ def test_g14_recovery_does_not_wait_for_a_worker_that_lives_long(stage: Stage) -
             break
         assert life < 20, f"never recovered in {(boot_ns() - killed) / 1e9:.1f} s"
     assert contact_s < BOUND_S
-    job.cancel()
-    stage.finished(job, timeout=10) if stage.record(job).state != "running" else None
+    assert stage.story().overlaps() == []
 
 
 def test_g13_a_dead_supervisor_leaves_children_that_end_cleanly(stage: Stage) -> None:
@@ -98,14 +99,15 @@ def test_g7_five_jobs_of_a_dead_host_behind_500_live_ones(stage: Stage) -> None:
         stage.started(job)
     stage.ready_worker("-c", "250")
     stage.ready_worker("-c", "250")
-    healthy = stage.add_many("nap", 490, 6 * LEASE_S)
+    healthy = stage.add_many("quick", 490, 6 * LEASE_S)
     eventually(lambda: stage.status().running == 495, 20, what=stage.status)
     doomed.kill9_all()
     killed = boot_ns()
     runs = [stage.started(job, 2, timeout=BOUND_S + 5) for job in lost]
     assert max(run.start - killed for run in runs) / 1e9 < BOUND_S
     stage.finished(*healthy, timeout=60)
-    assert all(stage.story().starts(job.id) == 1 for job in healthy)
+    starts = Counter(run.job for run in stage.story().runs())
+    assert {starts[job.id] for job in healthy} == {1}
     for job in lost:
         job.cancel()
     stage.finished(*lost)

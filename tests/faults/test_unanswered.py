@@ -49,7 +49,7 @@ def is_claim(stage: Stage) -> Callable[[bytes], bool]:
     """Return a test for a request that runs the claim script, by its digest as the store names it."""
     from stillhere.backends.redis.scripts import Scripts
 
-    digest = Scripts().sha("claim").encode()
+    digest = Scripts()["claim"].sha
     return lambda request: digest in request
 
 

@@ -1,8 +1,9 @@
 """Who is to blame when a worker process dies: the exit reason in words, and a verdict for each job it had.
 
-Pure rules over what the kernel said (the wait status) and what the board showed (what ran, what was only held). A job that ran alone in its process is charged. Of several nobody knows which it was: none is charged, all run apart from
-then on, and the culprit shows itself there. What had not started, or was over, is a bystander. A process that was
-stopped on purpose charges nobody.
+Pure rules over what the kernel said (the wait status) and what the board showed (what ran, what was only held). A job
+that ran alone in its process is charged. Of several nobody knows which it was: none is charged, all run apart from then
+on, and the culprit shows itself there. What had not started, or was over, is a bystander. A process that was stopped on
+purpose charges nobody.
 """
 
 from __future__ import annotations
