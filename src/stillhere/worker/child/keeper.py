@@ -67,6 +67,7 @@ class Keeper(threading.Thread):
         self._on_reply, self._on_message, self._on_orphan = on_reply, on_message, on_orphan
         self._on_failure = on_failure
         self._clock = RenewalClock(identity.plan, random.Random())
+        self._pipe_lock = threading.Lock()
         self._nudge_read, self._nudge_write = os.pipe()
         os.set_blocking(self._nudge_write, False)
         self._selector = selectors.DefaultSelector()
@@ -111,8 +112,9 @@ class Keeper(threading.Thread):
         return self._beating and self._clock.mute(boottime())
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._nudge_write, b"x")
+        with self._pipe_lock, contextlib.suppress(BlockingIOError):
+            if self._nudge_write >= 0:
+                os.write(self._nudge_write, b"x")
 
     # ------------------------------------------------------------------------------------------ in this thread
 
@@ -122,6 +124,12 @@ class Keeper(threading.Thread):
             self._serve()
         except BaseException as error:  # noqa: BLE001 - passed on: it is the worker's end
             self._on_failure(error)
+        finally:
+            self._selector.close()
+            with self._pipe_lock:  # the number may soon be another file's
+                os.close(self._nudge_read)
+                os.close(self._nudge_write)
+                self._nudge_write = -1
 
     def _serve(self) -> None:
         self._hear()  # what came with `go`
