@@ -37,7 +37,7 @@ class TestCancel:
         cli.worker()
         job = cli.add()
         cli.grant()
-        cli.well("cancel", job)
+        assert cli.well("cancel", job) == f"{job} cancelled: told to its worker w1\n"
         assert "asked to stop" in cli.well("show", job)
         assert "is being cancelled already; it runs on w1" in cli.fails(1, "cancel", job)
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from stillhere import __version__
 from stillhere.cli import face, main
-from stillhere.cli.environment import ELSEWHERE, INTERNAL, option_names
+from stillhere.cli.environment import ELSEWHERE, option_names
 from stillhere.cli.exits import Code, code_of
 from stillhere.domain import errors
 from tests.cli.conftest import Cli
@@ -114,6 +114,17 @@ class TestExitCodes:
     def test_69_by_the_environment(self, cli: Cli) -> None:
         said = cli.fails(69, "status", place=False, environ={"STILLHERE_URL": "redis://127.0.0.1:1/0"})
         assert "from STILLHERE_URL." in said
+
+    def test_69_says_that_nothing_was_sent(self, cli: Cli) -> None:
+        said = cli.fails(69, "enqueue", "x", place=False, environ={"STILLHERE_URL": "redis://127.0.0.1:1/0"})
+        expected = "Cannot reach redis://127.0.0.1:1/0 (connection refused), from STILLHERE_URL. Nothing was enqueued."
+        assert said == f"stillhere: {expected}\n"
+
+    def test_78_a_demo_without_its_server(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+        from stillhere.cli import demo
+
+        monkeypatch.setattr(demo, "find_spec", lambda _name: None)
+        assert "pip install 'stillhere[embedded]'" in cli.fails(78, "demo", place=False)
 
     def test_77_needs_yes(self, cli: Cli) -> None:
         cli.add()
@@ -263,7 +274,7 @@ class TestEnvironment:
             text = path.read_text()
             read |= set(re.findall(r"environ(?:\.get\(|\[)\"(STILLHERE_\w+)\"", text))
         assert read >= {"STILLHERE_URL", "STILLHERE_APP"}
-        assert {name for name in read if not name.startswith(INTERNAL)} <= known
+        assert read <= known
 
 
 APP = "from stillhere import App\napp = App({})\n"

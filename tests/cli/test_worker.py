@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -82,6 +83,16 @@ def test_by_the_project(cli: Cli, started: list[WorkerSettings], tmp_path: Path)
 def test_no_app(cli: Cli, started: list[WorkerSettings]) -> None:
     assert "Which app? stillhere worker pkg.module:app" in cli.fails(64, "worker", place=False)
     assert not started
+
+
+def test_a_wrong_app_is_one_line_and_exit_code_78(tmp_path: Path) -> None:
+    environ = {"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src"), "STILLHERE_URL": "redis://127.0.0.1:1"}
+    command = [sys.executable, "-m", "stillhere", "worker", "proj.jobs:app"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environ, timeout=60, check=False)
+    assert done.returncode == 78
+    assert f"No module named 'proj' in {tmp_path}: start from the project's root." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ class Deed(NamedTuple):
     """Whether the reply says that it changed something."""
     refusal: Callable[[JobRecord], str]
     """Why nothing changed, for one job."""
+    note: Callable[[JobRecord], str] = lambda _job: ""
+    """What else there is to say of one job."""
 
 
 def act(
@@ -91,7 +93,7 @@ def _report(choices: Choices, deed: Deed, found: Sequence[JobRecord], replies: S
     elif by_id:
         for job, did in zip(found, changed, strict=True):
             if did:
-                click.echo(f"{job.id} {deed.done}")
+                click.echo(f"{job.id} {deed.done}{deed.note(job)}")
             else:
                 click.echo(f"stillhere: {job.id} {deed.refusal(job)}.", err=True)
     else:

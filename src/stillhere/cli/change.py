@@ -42,7 +42,8 @@ RETRY = Deed(
 def _cancel_deed(reason: str) -> Deed:
     return Deed(
         name="cancel",
-        done="cancelled (a running one within a second)",
+        done="cancelled",
+        note=lambda job: f": told to its worker {job.worker}" if job.state is State.RUNNING else "",
         states=(State.SCHEDULED, State.READY, State.RUNNING),
         verb=lambda job: Cancel(queue=job.queue, job=job.id, reason=reason),
         changed=lambda reply: isinstance(reply, Cancelled) and reply.changed,

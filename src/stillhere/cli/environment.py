@@ -16,14 +16,11 @@ from stillhere.cli.face import PREFIX, VERBS, load, main, nearest
 ELSEWHERE = frozenset({"URL", "APP", "NAMESPACE", "EMBEDDED", "LOG_LEVEL"})
 """Read by `link`, `discovery`, the embedded store and `logs`; not by click."""
 
-INTERNAL = f"{PREFIX}__"
-"""What our own processes say to each other; nobody else sets these."""
-
 
 def warn_of_unread(environ: Mapping[str, str]) -> None:
     """One line for each."""
     few = {f"{PREFIX}_{name}" for name in ELSEWHERE} | set(_names(main, PREFIX))
-    ours = [name for name in environ if name.startswith(f"{PREFIX}_") and not name.startswith(INTERNAL)]
+    ours = [name for name in environ if name.startswith(f"{PREFIX}_")]
     if set(ours) <= few:
         return
     known = few | set(option_names())

@@ -6,7 +6,7 @@ A value that is wrong is a usage error in the words of the module that knows (`d
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,8 +14,16 @@ from stillhere.domain.durations import DurationError, delay_milliseconds, millis
 from stillhere.domain.errors import ConfigurationError
 from stillhere.domain.options import check_name
 
+if TYPE_CHECKING:
+    _Int = click.ParamType[int]
+    _Pair = click.ParamType[tuple[str, int]]
+    _Text = click.ParamType[str]
+    _Time = click.ParamType[datetime]
+else:  # generic in newer releases only
+    _Int = _Pair = _Text = _Time = click.ParamType
 
-class DurationKind(click.ParamType[int]):
+
+class DurationKind(_Int):
     """``90s``, ``10m``, ``1h30m`` or a number of seconds; the value is in ms."""
 
     name = "duration"
@@ -31,7 +39,7 @@ class DurationKind(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
-class QueueKind(click.ParamType[tuple[str, int]]):
+class QueueKind(_Pair):
     """``NAME`` or ``NAME:WEIGHT``."""
 
     name = "queue"
@@ -49,7 +57,7 @@ class QueueKind(click.ParamType[tuple[str, int]]):
             self.fail(str(error), param, ctx)
 
 
-class NameKind(click.ParamType[str]):
+class NameKind(_Text):
     """The name of a queue or a task."""
 
     def __init__(self, what: str) -> None:
@@ -63,7 +71,7 @@ class NameKind(click.ParamType[str]):
             self.fail(str(error), param, ctx)
 
 
-class TimeKind(click.ParamType[datetime]):
+class TimeKind(_Time):
     """``2026-12-01T03:00+01:00`` or ``...Z``; a time without a zone is refused."""
 
     name = "time"

@@ -17,7 +17,7 @@ from stillhere import App, current_job, current_job_sync
 from stillhere.demo.ledger import VARIABLE, Ledger
 from stillhere.demo.work import Tally, library_files, read_all
 
-PARENT = "STILLHERE__DEMO_PARENT"
+PARENT = "_STILLHERE_DEMO_PARENT"
 """The pid of the demo: its workers end when it does."""
 
 _LOOK_S = 0.5

@@ -17,7 +17,7 @@ from typing import Any
 
 from stillhere.worker.clock import boottime_ns
 
-VARIABLE = "STILLHERE__DEMO_LEDGER"
+VARIABLE = "_STILLHERE_DEMO_LEDGER"
 """Where the processes of the demo find it."""
 
 
