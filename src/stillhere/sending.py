@@ -144,7 +144,7 @@ def _worded(error: StoreUnavailable | StoreFull, jobs: list[NewJob[Any]]) -> Sto
         what = (
             "Nothing was enqueued." if one else "Some of the jobs were not enqueued; the same list may be sent again."
         )
-        return StoreFull(f"{str(error).removesuffix(' Nothing was enqueued.')} {what}")
+        return StoreFull(f"{error} {what}")
     if not error.sent and one:
         return StoreUnavailable(f"{error} Nothing was enqueued.", sent=False)
     what = f"Job {one} may" if one else "Some of the jobs may"
