@@ -43,16 +43,20 @@ class Stage:
         return self._make_worker(TARGET, "--lease", f"{lease}s", *arguments, url=url or self.url, environ=told)
 
     def ready_worker(self, *arguments: str, **options: Any) -> WorkerProcess:
-        """Start a worker and wait until it serves: a job on a queue that only this worker listens to has run."""
-        before = self.workers()
+        """Start a worker and wait until it is registered: an id stands in the store that was not there before."""
+        before = self.worker_ids()
         worker = self.worker(*arguments, **options)
-        eventually(lambda: self.workers() > before or not worker.running, 20, what=lambda: worker.log)
+        eventually(lambda: self.worker_ids() - before or not worker.running, 20, what=lambda: worker.log)
         assert worker.running, worker.log
         return worker
 
     def workers(self) -> int:
         """How many workers are registered."""
         return self.status().workers
+
+    def worker_ids(self) -> set[str]:
+        """Who is registered."""
+        return {worker.id for worker in self.store.call(Workers(queue=QUEUE))}
 
     def add(self, task: str, *args: Any, **options: Any) -> SyncHandle[Any]:
         """Enqueue one job of `tests.faults.jobs` by keyword-free arguments."""

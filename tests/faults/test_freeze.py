@@ -13,10 +13,10 @@ from tests.support.procs import eventually
 def owner(stage: Stage) -> set[str]:
     """Return who XPENDING says has entries."""
     client = redis.Redis.from_url(stage.url, decode_responses=True)
-    found = set()
+    found: set[str] = set()
     for key in client.scan_iter(f"{stage.namespace}:{{{QUEUE}}}:s:*"):
         for entry in client.xpending_range(key, "stillhere", "-", "+", 100):
-            found.add(entry["consumer"])
+            found.add(str(entry["consumer"]))
     client.close()
     return found
 

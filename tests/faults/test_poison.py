@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from stillhere import SyncHandle
 from tests.faults.kit import Stage
 from tests.support.procs import eventually
 
@@ -19,7 +20,7 @@ def test_g7_two_killers_among_40_innocents(stage: Stage) -> None:
     innocents = [stage.add("quick", dice.uniform(1, 3)) for _ in range(20)]
     killers = [stage.add("die", "SIGSEGV"), stage.add("die", "SIGKILL")]
     innocents += [stage.add("quick", dice.uniform(1, 3)) for _ in range(20)]
-    flowing = []
+    flowing: list[SyncHandle[int]] = []
     for _ in range(10):
         eventually(lambda: len(stage.story().events_of("killer")) > len(flowing) / 3, 15)
         flowing.append(stage.add("quick", 0.05))

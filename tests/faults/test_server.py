@@ -102,7 +102,7 @@ def test_g4_g5_a_full_memory_stops_only_what_comes_in(own_stage: Stage, own_serv
     stage.finished(jobs[3])
 
 
-Harm = Callable[["redis.Redis[bytes]", str], object]
+Harm = Callable[[redis.Redis, str], object]
 
 
 def _delete_streams(client: redis.Redis, base: str) -> None:

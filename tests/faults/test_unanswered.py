@@ -37,7 +37,7 @@ def test_g12_a_claim_whose_reply_is_lost_runs_once_within_the_bound(
     for how in ("hang", "cut"):
         probe = stage.add("quick")
         stage.finished(probe)
-        trap = proxy.lose_reply(is_claim(stage), how=how)  # type: ignore[arg-type]
+        trap = proxy.lose_reply(is_claim(stage), how=how)
         job = stage.add("quick")
         eventually(trap.sprung.is_set, 5)
         stage.finished(job, timeout=1.3 * LEASE_S + 2)
