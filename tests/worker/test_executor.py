@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Callable
@@ -141,10 +142,9 @@ async def sleeps() -> None:
 
 
 async def goes_on() -> str:
-    try:
+    with contextlib.suppress(asyncio.CancelledError):
         await asyncio.get_running_loop().create_future()
-    except asyncio.CancelledError:
-        return "all the same"
+    return "all the same"
 
 
 async def breaks_on_the_way_out() -> None:
@@ -299,7 +299,8 @@ async def test_the_wrong_door_names_the_right_one() -> None:
 
 
 async def test_what_a_job_knows() -> None:
-    bench, known = Bench(), []
+    bench = Bench()
+    known: list[Any] = []
 
     async def look() -> None:
         job = current_job()

@@ -82,7 +82,8 @@ async def test_a_store_that_refuses_this_worker_is_no_outage() -> None:
 
 async def test_g4_lost_and_cancelled_runs_are_stopped() -> None:
     bench = Bench()
-    runs = {id: bench.desk.take(grant(id, token=n)) for n, id in enumerate(["lost", "cancelled", "well", "over"], 1)}
+    names = ["lost", "cancelled", "well", "over"]
+    runs = {name: bench.desk.take(grant(name, token=n)) for n, name in enumerate(names, 1)}
     runs["over"].ended = True
     said = Beat(queue="q", worker=bench.desk.identity.worker, answered=1)
     pairs = [Held("lost", 1), Held("lost", 9), Held("stranger", 1), Held("over", 4)]

@@ -25,7 +25,7 @@ import msgspec
 from stillhere.domain.errors import StillhereError
 from stillhere.domain.job import Grant, Outcome, Verdict
 from stillhere.domain.task import Tasks
-from stillhere.ports.backend import AsyncStore, End, Hint, Lanes, SyncStore
+from stillhere.ports.backend import AsyncStore, Beat, BeatReply, End, Hint, Lanes, SyncStore
 from stillhere.worker.board import Board, Phase
 from stillhere.worker.child.crew import Crew
 from stillhere.worker.child.ear import Ear
@@ -122,12 +122,13 @@ class Worker:
             self.identity,
             self.holdings,
             channel,
-            on_reply=lambda *said: self._from_thread(lambda: self.crew.spawn(self.standing.heard(*said))),
+            on_reply=lambda *said: self._from_thread(lambda: self._heard(*said)),
             on_message=lambda message: self._from_thread(lambda: self._ordered(message)),
             on_orphan=lambda: self._from_thread(self._orphaned),
             on_failure=lambda error: self._from_thread(lambda: self.crew.fail(error)),
         )
         self.orphan = False
+        self._leaving = False
         self._told: asyncio.Future[None] = self._loop.create_future()
         self._timeline = Timeline.of(options.grace_ms / 1000)
         self._told_at = 0.0
@@ -144,6 +145,7 @@ class Worker:
                 await self._work()
             await self._drain()
         finally:
+            self._leaving = True
             await self.crew.disband()
             self.keeper.hold()
             self.keeper.stop()
@@ -237,6 +239,11 @@ class Worker:
         if self.options.burst:
             self.fetcher.ask_all()
 
+    def _heard(self, worker: str, said: list[Beat], replies: list[BeatReply]) -> None:
+        """An answer to the keeper. One that comes while this worker closes its own id brings no rebirth."""
+        if not self._leaving:
+            self.crew.spawn(self.standing.heard(worker, said, replies))
+
     def _died(self) -> None:
         self.keeper.hold()
         self.settler.forget()
@@ -328,7 +335,7 @@ class Worker:
         kind = message.get("m")
         if kind == "drain":
             self.drain(_timeline(message.get("timeline")))
-        elif kind == "gone" and isinstance(message.get("worker"), str):
+        elif kind == "gone" and isinstance(message.get("worker"), str) and not self._leaving:
             self.crew.spawn(self.standing.reborn(message["worker"]))
 
     def _orphaned(self) -> None:
