@@ -6,14 +6,15 @@ A store more is one line in `STORES`. What tests need of a store besides the por
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
 from stillhere.backends.redis.scripts import SCRIPTS
+from stillhere.ports.backend import Hints
 from tests.conformance import broken
 from tests.conformance.doors import Door, RedisDoor
-from tests.conformance.kit import World
+from tests.conformance.kit import Listen, World
 
 Open = Callable[[pytest.FixtureRequest, str], Door]
 STORES: dict[str, Open] = {
@@ -23,9 +24,11 @@ STORES: dict[str, Open] = {
 
 
 @pytest.fixture(params=STORES)
-def door(request: pytest.FixtureRequest, namespace: str) -> Door:
+def door(request: pytest.FixtureRequest, namespace: str) -> Iterator[Door]:
     """Each store in turn."""
-    return STORES[request.param](request, namespace)
+    opened = STORES[request.param](request, namespace)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
@@ -34,6 +37,22 @@ def world(door: Door, namespace: str) -> Iterator[World]:
     opened = World(door, namespace)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+async def listen(world: World) -> AsyncIterator[Listen]:
+    """Open ears; they close with the test."""
+    store = world.open_async()
+    opened: list[Hints] = []
+
+    def open_one(worker: str) -> Hints:
+        opened.append(store.hints(worker, [world.queue]))
+        return opened[-1]
+
+    yield open_one
+    for ear in opened:
+        await ear.aclose()
+    await store.aclose()
 
 
 def pytest_configure() -> None:

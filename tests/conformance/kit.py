@@ -11,7 +11,7 @@ in ms, and it moves when a test says so, in ways that a store must tell apart:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from stillhere import stores
@@ -31,6 +31,7 @@ from stillhere.ports.backend import (
     Enqueue,
     Enqueued,
     Held,
+    Hints,
     Lanes,
     Look,
     Progress,
@@ -56,6 +57,9 @@ from tests.conformance.doors import Door
 
 R = TypeVar("R")
 
+Listen = Callable[[str], Hints]
+"""Open the ear of a worker, by its id."""
+
 START = 1_800_000_000_000
 LEASE = 30_000
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
@@ -74,27 +78,25 @@ class Time:
 class World:
     """One queue of one store."""
 
-    def __init__(self, door: Door, namespace: str, queue: str = "q", time: Time | None = None) -> None:
+    def __init__(self, door: Door, namespace: str, queue: str = "q", *, beside: World | None = None) -> None:
         self.door, self.namespace, self.queue = door, namespace, queue
-        self.time = time or Time()
-        self.store: SyncStore = stores.open_sync(door.url, namespace, clock=self.time)
+        self.time: Time = beside.time if beside else Time()
+        self.store: SyncStore = beside.store if beside else stores.open_sync(door.url, namespace, clock=self.time)
         self.sound = True
         """Whether `Audit` must find nothing when the test is over."""
-        self.others: list[World] = []
+        self._beside: list[World] = []
 
     def close(self) -> None:
         try:
-            for other in self.others:
-                other.close()
-            if self.sound:
-                assert self.audit() == []
+            for world in (self, *self._beside):
+                assert not world.sound or world.audit() == []
         finally:
             self.store.close()
 
     def beside(self, queue: str) -> World:
         """Another queue of the same store, at the same time."""
-        self.others.append(World(self.door, self.namespace, queue, self.time))
-        return self.others[-1]
+        self._beside.append(World(self.door, self.namespace, queue, beside=self))
+        return self._beside[-1]
 
     def open_async(self) -> AsyncStore:
         """The same store behind asyncio; the caller closes it."""
@@ -111,7 +113,10 @@ class World:
         self.time.now += ms
 
     def age(self, ms: int) -> None:
-        """As `jump`, and the store's own housekeeping gets old by as much: what is kept only for a while may go."""
+        """As `jump`, and the store's own housekeeping gets old by as much: what is kept only for a while may go.
+
+        That clock of the store's may be a real one that runs meanwhile: leave it a minute of room.
+        """
         self.jump(ms)
         self.door.age(ms)
 

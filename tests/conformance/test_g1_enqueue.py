@@ -6,7 +6,7 @@ import pytest
 
 from stillhere.domain.job import OutcomeKind
 from stillhere.domain.states import State
-from tests.conformance.kit import HOUR, MINUTE, SECOND, World
+from tests.conformance.kit import HOUR, MINUTE, World
 
 
 def test_g1_what_was_sent_is_what_is_kept(world: World) -> None:
@@ -94,10 +94,10 @@ def test_g1_unique_for_outlives_the_job(world: World) -> None:
     worker = world.worker()
     world.enqueue("a", unique="u", unique_for_ms=2 * HOUR)
     worker.settle(worker.take_one(), retention_ms=0)
-    world.age(2 * HOUR - SECOND)
+    world.age(2 * HOUR - MINUTE)
     again = world.enqueue("b", unique="u")
     assert (again.id, again.created, again.conflict, again.state) == ("a", False, "unique", State.SUCCEEDED)
-    world.age(2 * SECOND)
+    world.age(2 * MINUTE)
     assert world.enqueue("c", unique="u").created
 
 
@@ -151,10 +151,10 @@ def test_g1_a_finished_id_is_known_for_ten_minutes_and_then_forgotten(world: Wor
     worker = world.worker()
     world.enqueue("a")
     worker.settle(worker.take_one(), retention_ms=retention_ms)
-    world.age(10 * MINUTE - SECOND)
+    world.age(10 * MINUTE - MINUTE)
     again = world.enqueue("a")
     assert (again.created, again.conflict, again.state) == (False, "id", State.SUCCEEDED)
-    world.age(2 * SECOND)
+    world.age(2 * MINUTE)
     assert world.find("a") is None
     assert world.enqueue("a").created
     assert [grant.id for grant in world.worker("later").take()] == ["a"]

@@ -10,7 +10,7 @@ import json
 import pytest
 
 from stillhere.domain.job import DEAD_RETENTION_MS, Grant, Outcome, OutcomeKind, Verdict
-from stillhere.domain.states import State
+from stillhere.domain.states import FINAL, State
 from stillhere.ports.backend import SettledOne
 from tests.conformance.kit import DAY, HOUR, LEASE, MINUTE, SECOND, Worker, World, ids, outcome
 
@@ -47,7 +47,7 @@ def test_g5_each_kind_leads_to_its_state_and_says_so_again(world: World, worker:
         again = worker.settle(grant, other)
         assert again == SettledOne(status="already", state=AFTER[kind], outcome=kind), "the first word stands"
     assert world.state("a") is AFTER[kind]
-    assert world.look("a").worker is None
+    assert world.look("a").worker == ("w" if AFTER[kind] in FINAL else None), "who holds it, and then who ran it last"
 
 
 def test_g5_an_unknown_job_is_unknown(world: World, worker: Worker) -> None:
@@ -231,19 +231,37 @@ def test_g5_a_worker_that_cancels_its_job_says_why(world: World, worker: Worker)
     assert (world.state("a"), world.look("a").reason) == (State.CANCELLED, "discarded")
 
 
-def test_g5_each_run_leaves_a_line(world: World, worker: Worker) -> None:
+def test_g5_each_earlier_run_leaves_a_line(world: World, worker: Worker) -> None:
     grants = [take(world, worker)]
     start = world.now
     world.run(SECOND, worker)
     worker.settle(grants[0], OutcomeKind.INTERRUPTED)
     grants.append(worker.take_one())
     worker.settle(grants[1])
-    lines = [json.loads(line) for line in world.look("a").runs]
-    assert [(line["worker"], line["token"], line["how"]) for line in lines] == [
-        ("w", grants[0].token, "interrupted"),
-        ("w", grants[1].token, "succeeded"),
-    ]
-    assert (lines[0]["start"], lines[0]["end"]) == (start, start + SECOND)
+    kept = world.look("a")
+    (line,) = (json.loads(line) for line in kept.runs)
+    assert line == {
+        "worker": "w",
+        "token": grants[0].token,
+        "start": start,
+        "end": start + SECOND,
+        "how": "interrupted",
+    }
+    assert (kept.worker, kept.token, kept.started, kept.ended) == ("w", grants[1].token, world.now, world.now)
+
+
+def test_g5_the_newest_fifty_runs_are_kept(world: World, worker: Worker) -> None:
+    world.enqueue("a")
+    tokens = []
+    for _ in range(60):
+        tokens.append(worker.take_one().token)
+        worker.beat()
+        worker.settle(worker.take_one(), OutcomeKind.INTERRUPTED)
+    kept = world.look("a")
+    assert kept.interruptions == 60
+    assert len(kept.runs) == 50
+    assert [json.loads(line)["token"] for line in kept.runs] == sorted(json.loads(line)["token"] for line in kept.runs)
+    assert json.loads(kept.runs[-1])["token"] > tokens[-1]
 
 
 def test_g5_a_refused_settle_leaves_no_trace(world: World, worker: Worker) -> None:
@@ -279,18 +297,18 @@ def test_g5_an_ended_job_is_known_for_its_retention_and_ten_minutes_at_least(
 ) -> None:
     grant = take(world, worker)
     worker.settle(grant, kind, retention_ms=retention_ms)
-    world.age(stays_ms - SECOND)
+    world.age(stays_ms - MINUTE)
     assert worker.settle(grant, kind).status == "already"
-    world.age(2 * SECOND)
+    world.age(2 * MINUTE)
     assert world.find("a") is None
     assert worker.settle(grant, kind).status == "unknown"
 
 
 def test_g5_the_outcomes_retention_is_an_hour_unless_said(world: World, worker: Worker) -> None:
     worker.settle(take(world, worker))
-    world.age(HOUR - SECOND)
+    world.age(HOUR - MINUTE)
     assert world.state("a") is State.SUCCEEDED
-    world.age(2 * SECOND)
+    world.age(2 * MINUTE)
     assert world.find("a") is None
 
 
