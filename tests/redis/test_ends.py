@@ -9,7 +9,7 @@ import pytest
 
 from stillhere.backends.redis.scripts import Scripts
 from stillhere.domain.job import Grant, OutcomeKind, Verdict
-from stillhere.ports.backend import Checkpoint
+from stillhere.ports.backend import Checkpoint, Retry
 from tests.redis.kit import LEASE_MS, MakeQueue, Queue
 
 
@@ -153,7 +153,8 @@ class TestVerdicts:
         record = q.look("a")
         assert (record.state, record.reason) == ("dead", "lost")
         assert json.loads(record.error or "")["exit"] == "SIGSEGV"
-        assert len(record.runs) == times
+        assert len(record.runs) == times - 1
+        assert record.worker == f"w{times - 1}", "the last run is the record itself"
 
     def test_g7_a_hundred_deaths_are_the_end_whatever_was_forgiven(self, q: Queue) -> None:
         q.enqueue("a")
@@ -189,8 +190,14 @@ class TestVerdicts:
         q.enqueue("a")
         for _ in range(55):
             q.settle("w", q.take("w")[0], OutcomeKind.INTERRUPTED)
+        q.settle("w", q.take("w")[0], OutcomeKind.DEAD)
+        assert len(q.look("a").runs) == 50
+        assert json.loads(q.look("a").runs[-1])["how"] == "interrupted", "the last run is the record itself"
+        assert q.call(Retry(queue="q", job="a")).changed
+        assert q.look("a").worker is None
         runs = [json.loads(line) for line in q.look("a").runs]
         assert len(runs) == 50
+        assert runs[-1]["how"] == "dead"
         assert [run["token"] for run in runs] == sorted(run["token"] for run in runs)
         assert runs[-1]["token"] == q.look("a").token
         assert set(runs[0]) == {"worker", "token", "start", "end", "how"}

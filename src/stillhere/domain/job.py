@@ -116,6 +116,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str | None = None
     token: int = 0
     worker: str | None = None
+    """Who holds it; once it has ended, who ran it last."""
     progress: str | None = None
     checkpoint: str | None = None
     result: str | None = None

@@ -27,10 +27,11 @@ local function error_text(kind, message, exit)
   return string.format('{"type":%s,"message":%s,"traceback":"","exit":%s}', json(kind), json(message), json(exit))
 end
 
--- The end of a run in one line, behind the lines of earlier runs; the newest 50 stay.
-local function ran(j, how)
+-- A run that was not the job's last in one line, behind the lines of those before it; the newest 50 stay. The last one
+-- is the record itself: worker, token, started, ended, state.
+local function ran(j, how, till)
   local line = string.format('{"worker":%s,"token":%s,"start":%s,"end":%s,"how":"%s"}',
-    json(j.worker), j.token, j.started or now, whole(now), how)
+    json(j.worker), j.token, j.started or till, whole(till), how)
   if not j.runs then return line end
   local _, breaks = string.gsub(j.runs, '\n', '')
   local earlier = breaks < 49 and j.runs or string.gsub(j.runs, '^[^\n]*\n', '', 1)
@@ -44,7 +45,7 @@ local function finish(j, state, reason, fields, keep)
   add(fields, 'state', state, 'ended', now)
   if reason and reason ~= '' then add(fields, 'reason', reason) end
   call('HSET', record, unpack(fields))
-  local stale = {'worker', '_cn', '_entry', '_lane'}
+  local stale = {'_cn', '_entry', '_lane'}
   if j._cancel then add(stale, '_cancel') end
   if keep == 0 then add(stale, 'args', 'result', 'checkpoint', 'headers', 'progress') end
   call('HDEL', record, unpack(stale))
@@ -74,12 +75,14 @@ local function call_off(j, reason, fields)
 end
 
 -- A run is over and the job is not: ready again, or cancelled if that was asked for meanwhile. Returns the lane if any.
-local function give_back(j, side, fields)
+-- Without `how` it never was a run: nobody had seen the grant.
+local function give_back(j, side, how, fields)
   drop(j._lane, j._entry)
   if j._cancel then
     call_off(j, j._cancel, fields)
     return nil
   end
+  if how then add(fields, 'runs', ran(j, how, now)) end
   local lane = put(j, side, fields)
   call('HDEL', key('j:' .. j.id), 'worker', '_cn')
   return lane
@@ -92,7 +95,7 @@ local function take_back(me)
   for id in string.gmatch(me.last, '%S+') do
     local j = fetch(id, RUN)
     if j.state == 'running' and j.worker == me.id and int(j._cn) > me.conf then
-      if give_back(j, 'r', {}) then add(taken, id) end
+      if give_back(j, 'r', nil, {}) then add(taken, id) end
       let_go[me.id] = add(let_go[me.id] or {}, id)
     end
   end

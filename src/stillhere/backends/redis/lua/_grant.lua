@@ -43,7 +43,7 @@ local function restore(lane, entry, j)
   if call('HEXISTS', key('h:' .. j.worker), j.id) == 1 and call('EXISTS', key('w:' .. j.worker)) == 1 then
     call('XCLAIM', key('s:' .. lane), GROUP, j.worker, 0, entry, 'JUSTID')
   else
-    give_back(j, 'r', {})
+    give_back(j, 'r', nil, {})
   end
 end
 

@@ -21,13 +21,13 @@ local function lose(j, verdict, exit)
   local fields = {}
   if not charge then -- a bystander: nothing is counted; a grant that nobody answered never was a run
     if verdict ~= 'bystander' then error('no such verdict: ' .. verdict, 0) end
-    return give_back(j, 'r', fields) and 'returned' or 'cancelled'
+    return give_back(j, 'r', nil, fields) and 'returned' or 'cancelled'
   end
   local counter, side = charge[1], charge[2]
   j[counter] = int(j[counter]) + 1
-  add(fields, counter, j[counter], 'runs', ran(j, verdict))
+  add(fields, counter, j[counter])
   if verdict == 'interrupted' then
-    return give_back(j, side, add(fields, 'reason', 'interrupted')) and 'returned' or 'cancelled'
+    return give_back(j, side, verdict, add(fields, 'reason', 'interrupted')) and 'returned' or 'cancelled'
   end
   if verdict == 'vanished' and j.vanished == 1 then side = 'r' end
   j.deaths = int(j.deaths) + 1
@@ -37,7 +37,7 @@ local function lose(j, verdict, exit)
     bury(j, 'lost', fields)
     return 'dead'
   end
-  local lane = give_back(j, side, add(fields, 'reason', 'lost'))
+  local lane = give_back(j, side, verdict, add(fields, 'reason', 'lost'))
   if not lane then return 'cancelled' end
   return is_suspect(j) and 'suspects' or 'returned'
 end

@@ -38,7 +38,7 @@ end
 for id, grant in pairs(mine) do
   if not sent[id] and grant.number <= answered then
     local j = fetch(id, RUN)
-    if j.state == 'running' and j.worker == worker and int(j.token) == grant.token and give_back(j, 'r', {}) then
+    if j.state == 'running' and j.worker == worker and int(j.token) == grant.token and give_back(j, 'r', nil, {}) then
       add(returned, id)
     end
     let_go[worker] = add(let_go[worker] or {}, id)

@@ -8,7 +8,7 @@
 -- reply: {changed, state}; the state is the one before
 -- guarantees: G1 G9 G11
 
-local j = fetch(job, add({'reason'}, unpack(RUN)))
+local j = fetch(job, add({'reason', 'ended'}, unpack(RUN)))
 local before = j.state
 if before == 'scheduled' then
   withdraw(j)
@@ -27,6 +27,7 @@ if j.unique then
 end
 call('ZREM', key('dead'), job)
 call('PERSIST', key('j:' .. job)) -- or it would vanish while it runs
-call('HDEL', key('j:' .. job), 'failures', 'losses', 'shared', 'vanished', 'reason', 'ended')
-put({id = job, priority = j.priority}, 'm', {})
+local fields = j.worker and {'runs', ran(j, 'dead', int(j.ended))} or {}
+call('HDEL', key('j:' .. job), 'failures', 'losses', 'shared', 'vanished', 'reason', 'ended', 'worker')
+put({id = job, priority = j.priority}, 'm', fields)
 return {changed = true, state = before}

@@ -15,7 +15,7 @@ local function failures_with_this(j) return int(fetch(j.id, {'failures'}).failur
 
 local function wait_for(j, outcome, reason, fields)
   drop(j._lane, j._entry)
-  schedule(j, outcome.delay_ms, add(fields, 'reason', reason))
+  schedule(j, outcome.delay_ms, add(fields, 'reason', reason, 'runs', ran(j, outcome.kind, now)))
   call('HDEL', key('j:' .. j.id), 'worker', '_cn', '_entry')
   return 'scheduled'
 end
@@ -43,7 +43,8 @@ local KINDS = {
   interrupted = function(j, outcome, fields)
     local more = fetch(j.id, {'priority', 'losses', 'shared', 'vanished', 'interruptions'})
     for name, value in pairs(more) do j[name] = value end
-    give_back(j, 'r', add(fields, 'interruptions', int(j.interruptions) + 1, 'reason', 'interrupted'))
+    add(fields, 'interruptions', int(j.interruptions) + 1, 'reason', 'interrupted')
+    give_back(j, 'r', 'interrupted', fields)
     return 'ready'
   end,
 }
@@ -65,7 +66,7 @@ local function settle_one(outcome)
     kind = 'cancelled'
     outcome = {reason = j._cancel, error = outcome.error, retention_ms = outcome.retention_ms}
   end
-  local fields = {'_stok', j.token, '_sout', kind, 'runs', ran(j, kind)}
+  local fields = {'_stok', j.token, '_sout', kind}
   if outcome.error then add(fields, 'error', outcome.error) end
   let_go[worker] = add(let_go[worker] or {}, j.id)
   done = done + 1
