@@ -83,13 +83,13 @@ async def test_a_cancel_is_heard_before_a_wake(store: AsyncRedisStore, ear: Hint
 
 
 async def test_a_full_worker_leaves_wakes_to_others_at_once(
-    store: AsyncRedisStore, ear: Hints, redis_server: RedisServer
+    store: AsyncRedisStore, ear: Any, redis_server: RedisServer
 ) -> None:
     waiting = asyncio.create_task(ear.next(LONG))
     await blocked(redis_server)
     ear.want(wake=False)
-    await asyncio.sleep(0.05)  # the wait goes on, for cancels only
-    await blocked(redis_server)
+    await ear._nudge
+    await blocked(redis_server)  # again, and for cancels only
     await add(store, "a")
     other = store.hints("v", ["q"])
     assert await other.next(LONG) == Hint(kind="wake", queue="q"), "it was left for the other"
