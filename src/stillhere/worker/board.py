@@ -47,6 +47,7 @@ class Phase(IntEnum):
     """Written before the main function returns, whatever the reason: from here on nobody vouches for it."""
 
 
+_PHASES = frozenset(Phase)
 WORKING = frozenset({Phase.RUN, Phase.MUTE, Phase.RETIRE, Phase.DRAIN})
 
 
@@ -58,6 +59,9 @@ class SlotState(IntEnum):
     STARTED = 2
     ENDED = 3
     """The run is over and its settle is not confirmed yet."""
+
+
+_SLOT_STATES = frozenset(SlotState)
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,12 +84,12 @@ _HEADER = {
     for position, name in enumerate(
         [
             "magic", "slots", "phase", "loop_tick_ns", "keeper_tick_ns", "generation", "child_sent_ns",
-            "supervisor_sent_ns", "lease_ms", "drain_until_ns", "current_slot",
+            "supervisor_sent_ns",
         ]
     )
 }  # fmt: skip
 _WORKER_AT = 8 * 16
-_ANSWERED_AT = _WORKER_AT + _WORKER_BYTES
+_ANSWERED_AT = _WORKER_AT + 2 * _WORKER_BYTES
 _SLOTS_AT = _ANSWERED_AT + 8 * MAX_QUEUES
 # within a slot: state, queue, token, started, long, then the two texts
 _SLOT = {"state": 0, "queue": 8, "token": 16, "started_ns": 24, "long": 32, "job": 40, "task": 40 + _ID_BYTES}
@@ -124,32 +128,38 @@ class Board:
         return cls(fd, page)
 
     def close(self) -> None:
-        """Let go of the page and its file; reading gives zeros from then on."""
+        """Let go of the page and its file; reading gives zeros from then on.
+
+        The page itself goes with its last reader: another thread may be in the middle of it.
+        """
         if self._page is not None:
-            page, self._page = self._page, None
-            page.close()
+            self._page = None
             os.close(self.fd)
 
     # ------------------------------------------------------------------------------------------------ numbers
 
     def _get(self, at: int) -> int:
-        if self._page is None:
+        page = self._page
+        if page is None:
             return 0
-        number: int = _NUMBER.unpack_from(self._page, at)[0]
+        number: int = _NUMBER.unpack_from(page, at)[0]
         return number
 
     def _set(self, at: int, value: int) -> None:
-        if self._page is not None:
-            _NUMBER.pack_into(self._page, at, value)
+        page = self._page
+        if page is not None:
+            _NUMBER.pack_into(page, at, value)
 
     def _get_text(self, at: int, size: int) -> str:
-        if self._page is None:
+        page = self._page
+        if page is None:
             return ""
-        return self._page[at : at + size].split(b"\0", 1)[0].decode(errors="replace")
+        return page[at : at + size].split(b"\0", 1)[0].decode(errors="replace")
 
     def _set_text(self, at: int, size: int, text: str) -> None:
-        if self._page is not None:
-            self._page[at : at + size] = text.encode()[: size - 1].ljust(size, b"\0")
+        page = self._page
+        if page is not None:
+            page[at : at + size] = text.encode()[: size - 1].ljust(size, b"\0")
 
     def read(self, field: str) -> int:
         """A number of the header, by its name."""
@@ -161,8 +171,9 @@ class Board:
 
     @property
     def phase(self) -> Phase:
-        """The child's phase."""
-        return Phase(self.read("phase"))
+        """The child's phase. Nobody vouches for a process whose phase makes no sense."""
+        number = self.read("phase")
+        return Phase(number) if number in _PHASES else Phase.EXIT
 
     @phase.setter
     def phase(self, phase: Phase) -> None:
@@ -171,14 +182,15 @@ class Board:
     @property
     def worker(self) -> str:
         """The id under which the child is registered now; "" before the first."""
-        return self._get_text(_WORKER_AT, _WORKER_BYTES)
+        return self._get_text(_WORKER_AT + self.read("generation") % 2 * _WORKER_BYTES, _WORKER_BYTES)
 
     def name_worker(self, worker: str) -> None:
         """Take a new id (child): its claims start anew, so the answered numbers go first."""
         for queue in range(MAX_QUEUES):
             self._set(_ANSWERED_AT + 8 * queue, 0)
-        self._set_text(_WORKER_AT, _WORKER_BYTES, worker)
-        self.write("generation", self.read("generation") + 1)
+        generation = self.read("generation") + 1
+        self._set_text(_WORKER_AT + generation % 2 * _WORKER_BYTES, _WORKER_BYTES, worker)
+        self.write("generation", generation)
 
     def answered(self, queue: int) -> int:
         """The highest claim number of a queue whose reply the child has read."""
@@ -226,9 +238,10 @@ class Board:
     def slot(self, index: int) -> Slot:
         """Read one slot."""
         at = _SLOTS_AT + index * _SLOT_BYTES
+        number = self._get(at)
         return Slot(
             index=index,
-            state=SlotState(self._get(at)),
+            state=SlotState(number) if number in _SLOT_STATES else SlotState.STARTED,
             queue=self._get(at + _SLOT["queue"]),
             job=self._get_text(at + _SLOT["job"], _ID_BYTES),
             token=self._get(at + _SLOT["token"]),
@@ -240,7 +253,7 @@ class Board:
     def taken(self) -> list[Slot]:
         """All slots that are not free."""
         indices = (n for n in range(self.slots) if self._get(_SLOTS_AT + n * _SLOT_BYTES) != SlotState.FREE)
-        return [self.slot(n) for n in indices]
+        return [slot for n in indices if (slot := self.slot(n)).state != SlotState.FREE]
 
 
 def _anonymous_file() -> int:

@@ -2,8 +2,9 @@
 
 What must be known at once, or after a death, stands on the board; here travel words: `start`, `hello`, `go`, `drain`.
 Neither side may ever wait for the other: the socket does not block, what does not fit the kernel's buffer waits in a
-bounded queue here, and a queue that is full drops the newest and counts it. A line that is no object, or that is too
-long, is ignored and counted; unknown keys are ignored, so either side may be newer.
+bounded queue here and goes out with the next word, sent or received; a full queue drops the newest and counts it.
+A line that is no object, or that is too long, is ignored and counted; unknown keys are ignored, so either side may be
+newer. One `receive` reads a bounded amount, so a side that never stops talking does not keep the other from its work.
 
 End of file means that the other *process end of the socket* is gone. To the child that is its supervisor's death; to
 the supervisor it proves nothing, because a process forked by a handler may hold the child's end open, or a child that
@@ -27,6 +28,8 @@ MAX_LINE = 256 * 1024
 """The longest line that is taken: the start message of an app with thousands of tasks."""
 MAX_WAITING = 256
 """Messages that may wait for the other side to read."""
+MAX_READS = 16
+"""Times 64 KiB that one `receive` reads; the selector calls again for the rest."""
 PROTOCOL = 1
 
 Message = dict[str, Any]
@@ -103,9 +106,10 @@ class Channel:
         self._unread = messages + self._unread
 
     def receive(self) -> list[Message]:
-        """All messages that have come; `eof` is set when the other end is gone."""
+        """The messages that have come; `eof` is set when the other end is gone."""
+        self.flush()
         before, self._unread = self._unread, []
-        while True:
+        for _ in range(MAX_READS):
             try:
                 data = self._sock.recv(1 << 16)
             except BlockingIOError:

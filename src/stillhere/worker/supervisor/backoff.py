@@ -40,6 +40,10 @@ class Backoff:
         self._cause = cause
         return self._same_cause >= SAME_CAUSE_LIMIT
 
+    def start_delay(self) -> float:
+        """How long to wait before the next try after a failed start: it may be a deploy that is being copied."""
+        return FIRST_S * self._same_cause * self._random.uniform(1 - JITTER, 1 + JITTER)
+
     def started(self) -> None:
         """A child said `hello`."""
         self._same_cause = 0

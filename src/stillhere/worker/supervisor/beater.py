@@ -1,10 +1,15 @@
 """The beater: the thread that speaks for all children, ticks the lease clock and sweeps.
 
-One round trip renews all children in all queues; each try is bounded, and after a failed one nothing else is asked of
-the store until a renewal has come through, so a hung tick never delays a beat. The answers are few: confirmed (written
-on the child's board: it is the second witness of trust), or `gone` (told to the main thread).
+One round trip renews all children in all queues. Nothing else that this thread asks of the store may delay a renewal:
+each such call is bounded by the time that is left until the next one is due, a long release of a dead host's jobs is
+cut into calls with a look at the clock between them, and after a call that failed nothing else is asked until a renewal
+has come through. The answers are few: confirmed (written on the child's board: it is the second witness of trust), or
+`gone` (told to the main thread).
+
+A child that drains holds a short lease, so while one does all are renewed at its pace.
 
 It has a connection of its own, as has the undertaker: a renewal that hangs must not delay the release of a dead child.
+What it finds over and does not get to, the next sweep of anybody finds again.
 """
 
 from __future__ import annotations
@@ -12,19 +17,44 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
 
-from stillhere.domain.errors import StillhereError
+from stillhere.domain.errors import ConfigurationError, StillhereError
 from stillhere.domain.job import Verdict
 from stillhere.domain.lease import LeasePlan, RenewalClock, jittered
 from stillhere.ports.backend import End, Renew, Sweep, SyncStore, Tick
+from stillhere.worker.board import Phase
 from stillhere.worker.clock import boottime, boottime_ns
 from stillhere.worker.supervisor.child_process import ChildProcess
 
 log = logging.getLogger("stillhere.supervisor")
 
-_COMPLAIN_EVERY_S = 10.0
+COMPLAIN_EVERY_S = 10.0
+COMPLAIN_AT = 4
+"""A chore is cut short when a renewal is due, so one that failed is no news; so many in a row are."""
+LOOK_S = 1.0
+"""The longest wait: so soon a child that has begun to drain by itself is renewed at the shorter pace."""
+
+
+class Chief(Protocol):
+    """Whom the beater tells; called in the beater's thread, so it must only pass things on."""
+
+    def store_answers(self) -> None:
+        """The store has answered for the first time."""
+
+    def store_refuses(self, why: str) -> None:
+        """The store can be reached and will not serve this worker."""
+
+    def worker_gone(self, child: ChildProcess, worker: str) -> None:
+        """The store has closed this id."""
+
+    def suspects_wait(self, count: int) -> None:
+        """So many jobs wait in the suspects' lanes."""
+
+    def thread_failed(self, error: BaseException) -> None:
+        """A fault of ours."""
 
 
 class Beater(threading.Thread):
@@ -34,31 +64,28 @@ class Beater(threading.Thread):
         self,
         store: SyncStore,
         plan: LeasePlan,
-        queues: Sequence[str],
+        queues: Callable[[], list[str]],
         children: Callable[[], list[ChildProcess]],
-        *,
-        on_ready: Callable[[], None],
-        on_gone: Callable[[ChildProcess, str], None],
-        on_suspects: Callable[[int], None],
+        chief: Chief,
     ) -> None:
-        """The callbacks are called in this thread and must only pass things on."""
         super().__init__(name="stillhere-beater", daemon=True)
-        self._store, self._plan, self._queues, self._children = store, plan, list(queues), children
-        self._on_ready, self._on_gone, self._on_suspects = on_ready, on_gone, on_suspects
+        self._store, self._plan, self._queues, self._children, self._chief = store, plan, queues, children, chief
+        self._draining = plan.draining()
         self._dice = random.Random()
         self._clock = RenewalClock(plan, self._dice)
         self._gap_s = plan.gap_s
         self._tick_at = self._sweep_at = 0.0
+        self._found_over: deque[tuple[str, str]] = deque()
         self._nudged = threading.Event()
-        self._hurry = False
         self._over = False
-        self._complained = 0.0
-        self.turn = 0.0
-        """When the loop last came round, for a watchdog."""
+        self._healthy = True
+        self._chores_failed = 0
+        self._failing_since: float | None = None
+        self._complained_at = -COMPLAIN_EVERY_S
 
     def nudge(self) -> None:
-        """Renew now: a child has gone silent, what it has not seen must go back."""
-        self._hurry = True
+        """Renew now: a child has gone silent, and what it has not seen must go back; or it drains."""
+        self._clock.hurry()
         self._nudged.set()
 
     def stop(self) -> None:
@@ -66,28 +93,55 @@ class Beater(threading.Thread):
         self._over = True
         self._nudged.set()
 
+    # ---------------------------------------------------------------------------------------------- in this thread
+
     def run(self) -> None:
         """Wait for the store, then renew, tick and sweep, until stopped."""
-        while not self._over and not self._tick():
-            self._nudged.wait(self._plan.retry_after)
-        if not self._over:
-            self._on_ready()
-        healthy = True
-        while not self._over:
-            now = self.turn = boottime()
-            if self._hurry or now >= self._clock.next_due(now):
-                self._hurry = False
-                healthy = self._renew()
-            if healthy and now >= self._tick_at:
-                healthy = self._tick()
-            if healthy and now >= self._sweep_at:
-                healthy = self._sweep()
-            now = boottime()
-            soonest = min(self._clock.next_due(now), *([self._tick_at, self._sweep_at] if healthy else []), now + 1.0)
-            self._nudged.wait(max(0.0, soonest - now))
-            self._nudged.clear()
+        try:
+            self._wait_for_store()
+            while not self._over:
+                self._turn()
+        except BaseException as error:  # noqa: BLE001 - passed on: a supervisor without this thread is none
+            self._chief.thread_failed(error)
 
-    def _renew(self) -> bool:
+    def _wait_for_store(self) -> None:
+        while not self._over:
+            try:
+                self._tick(self._plan.try_bound)
+            except ConfigurationError as error:
+                self._chief.store_refuses(str(error))
+                return
+            except StillhereError as error:
+                self._complain(error)
+                self._rest(self._plan.retry_after)
+            else:
+                self._recovered()
+                self._chief.store_answers()
+                return
+
+    def _turn(self) -> None:
+        self._choose_pace()
+        now = boottime()
+        left = self._clock.next_due(now) - now
+        if left <= 0:
+            self._renew()
+        elif self._healthy and self._has_chore(now, left):
+            self._try_chore(min(left, self._clock.plan.try_bound))
+        else:
+            chores = (self._tick_at, self._sweep_at) if self._healthy else ()
+            self._rest(min([left, LOOK_S, *(at - now for at in chores if at > now)]))
+
+    def _choose_pace(self) -> None:
+        drains = any(child.board.phase == Phase.DRAIN for child in self._children())
+        plan = self._draining if drains else self._plan
+        if plan is not self._clock.plan:
+            self._clock.shorten(plan)
+
+    def _rest(self, seconds: float) -> None:
+        self._nudged.wait(max(seconds, 0.001))
+        self._nudged.clear()
+
+    def _renew(self) -> None:
         sent, sent_ns = boottime(), boottime_ns()
         self._clock.sent(sent)
         spoken_for = [(child, child.worker) for child in self._children() if child.vouched]
@@ -97,64 +151,86 @@ class Beater(threading.Thread):
             for index, queue in enumerate(child.queues)
         ]
         try:
-            replies = self._store.call_many(verbs, timeout=self._plan.try_bound)
+            replies = self._store.call_many(verbs, timeout=self._clock.plan.try_bound)
         except StillhereError as error:
+            self._healthy = False
             self._clock.failed(boottime())
-            self._complain("renew", error)
-            return False
+            self._complain(error)
+            return
         self._clock.confirmed(sent)
-        at = 0
+        self._healthy = True
+        self._recovered()
         for child, worker in spoken_for:
-            own, at = replies[at : at + len(child.queues)], at + len(child.queues)
-            if all(reply.standing == "ok" for reply in own):
+            own, replies = replies[: len(child.queues)], replies[len(child.queues) :]
+            if any(reply.standing == "gone" for reply in own):
+                self._chief.worker_gone(child, worker)
+            elif all(reply.standing == "ok" for reply in own):
                 child.board.write("supervisor_sent_ns", sent_ns)
-            elif any(reply.standing == "gone" for reply in own):
-                self._on_gone(child, worker)
             if returned := [job for reply in own for job in reply.returned]:
                 log.warning("Child %d is silent; handed back what it has not seen: %s", child.pid, ", ".join(returned))
-        return True
 
-    def _tick(self) -> bool:
-        verbs = [Tick(queue=queue) for queue in self._queues]
+    # --------------------------------------------------------------------------------------------------- chores
+
+    def _has_chore(self, now: float, left: float) -> bool:
+        """Whether there is something to do, and enough time for it before the next renewal."""
+        ticks = now >= self._tick_at and left >= self._clock.plan.retry_after
+        return ticks or (left >= self._clock.plan.try_bound / 2 and (bool(self._found_over) or now >= self._sweep_at))
+
+    def _try_chore(self, bound: float) -> None:
+        """One call to the store: what is due most. If it fails, the next renewal says whether the store is away."""
         try:
-            replies = self._store.call_many(verbs, timeout=self._plan.try_bound)
+            if boottime() >= self._tick_at:
+                self._tick(bound)
+            elif self._found_over:
+                self._end(*self._found_over[0], bound)
+            else:
+                self._sweep(bound)
+            self._chores_failed = 0
         except StillhereError as error:
-            self._complain("tick", error)
-            return False
+            self._healthy = False
+            self._found_over.clear()
+            self._chores_failed += 1
+            if self._chores_failed % COMPLAIN_AT == 0:
+                log.warning("The supervisor's ticks and sweeps fail, though renewals may not. %s", error)
+
+    def _tick(self, bound: float) -> None:
+        replies = self._store.call_many([Tick(queue=queue) for queue in self._queues()], timeout=bound)
         self._gap_s = min(reply.gap_ms for reply in replies) / 1000
         self._tick_at = boottime() + self._gap_s / 2
-        self._on_suspects(sum(reply.suspects for reply in replies))
-        return True
+        if suspects := sum(reply.suspects for reply in replies):
+            self._chief.suspects_wait(suspects)
 
-    def _sweep(self) -> bool:
-        try:
-            for queue in self._queues:
-                swept = self._store.call(Sweep(queue=queue), timeout=self._plan.try_bound)
-                for worker in swept.over:
-                    self._end(queue, worker)
-        except StillhereError as error:
-            self._complain("sweep", error)
-            return False
+    def _sweep(self, bound: float) -> None:
+        queues = self._queues()
+        swept = self._store.call_many([Sweep(queue=queue) for queue in queues], timeout=bound)
+        for queue, found in zip(queues, swept, strict=True):
+            self._found_over.extend((queue, worker) for worker in found.over)
         plan = LeasePlan(self._plan.length_s, min(self._gap_s, self._plan.gap_s))
         self._sweep_at = boottime() + jittered(plan.sweep_every, self._dice)
-        return True
 
-    def _end(self, queue: str, worker: str) -> None:
-        """Give a dead host's jobs back, step by step; whoever sweeps next goes on if this process dies meanwhile."""
+    def _end(self, queue: str, worker: str, bound: float) -> None:
+        """Give a dead host's jobs back, one step."""
         end = End(queue=queue, worker=worker, reason="lease ended", default=Verdict.VANISHED)
-        while not self._over:
-            reply = self._store.call(end, timeout=self._plan.try_bound)
-            moved = reply.returned + reply.suspects
-            if moved or reply.dead:
-                log.warning(
-                    "Queue %s: worker %s is dead, its lease is over. Ready again: %s; dead letters: %s",
-                    queue, worker, ", ".join(moved) or "none", ", ".join(reply.dead) or "none",
-                )  # fmt: skip
-            if reply.status != "more":
-                return
+        reply = self._store.call(end, timeout=bound)
+        moved = reply.returned + reply.suspects
+        if moved or reply.dead:
+            log.warning(
+                "Queue %s: worker %s is dead, its lease is over. Ready again: %s; dead letters: %s",
+                queue, worker, ", ".join(moved) or "none", ", ".join(reply.dead) or "none",
+            )  # fmt: skip
+        if reply.status != "more":
+            self._found_over.popleft()
 
-    def _complain(self, what: str, error: Exception) -> None:
-        now = time.monotonic()
-        if now - self._complained > _COMPLAIN_EVERY_S:
-            self._complained = now
-            log.warning("%s: no answer from the store, trying again. %s", what, error)
+    # ----------------------------------------------------------------------------------------------- complaining
+
+    def _complain(self, error: Exception) -> None:
+        now = boottime()
+        self._failing_since = self._failing_since or now
+        if now - self._complained_at >= COMPLAIN_EVERY_S:
+            self._complained_at = now
+            log.warning("The supervisor gets no answer from the store and keeps trying. %s", error)
+
+    def _recovered(self) -> None:
+        if self._failing_since is not None:
+            log.info("The store answers again, after %.1f s.", boottime() - self._failing_since)
+            self._failing_since, self._complained_at = None, -COMPLAIN_EVERY_S

@@ -2,112 +2,203 @@
 
 Exec and not fork: a fork would inherit connections, locks in mid use and threads that are not there. The child leads a
 session of its own, so a terminal's Ctrl-C reaches the supervisor alone, and its group can be killed as one.
+
+Silence of its ticks proves nothing: a blocked loop and a held GIL are work. What proves something is the kernel's word
+(dead, stopped, dumping core), the phase that the child itself wrote, and a worker id that the store has closed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import signal
 import subprocess
 import sys
-from typing import Any
 
-from stillhere.domain.attribution import Seen
+from stillhere.domain.attribution import Seen, exit_reason
 from stillhere.ports.backend import Lanes
-from stillhere.worker.board import WORKING, Board, Phase, SlotState
+from stillhere.worker.board import WORKING, Board, Phase, Slot, SlotState
 from stillhere.worker.clock import boottime, boottime_ns
 from stillhere.worker.control import Channel
 from stillhere.worker.settings import WorkerSettings
 from stillhere.worker.supervisor import processes
 
-SILENT_NS = 1_000_000_000
+log = logging.getLogger("stillhere.supervisor")
+
+SILENT_S = 1.0
+LOOK_CLOSER_S = 0.25
+"""A loop that has not ticked for so long may belong to a process that is writing a core dump."""
+EXIT_S = 2.0
+ZOMBIE_S = 1.0
+_WARN_EVERY_S = 60.0
 
 
 class ChildProcess:
     """A child from its start to its burial. Only the supervisor's main thread changes it; the beater reads."""
 
     def __init__(self, settings: WorkerSettings, lanes: Lanes) -> None:
-        """Start it; called on the main thread only."""
+        """Start it; on the main thread only. Raises `OSError` when there is no memory or no process to be had."""
         self.lanes: Lanes = lanes
+        self._settings = settings
         token = secrets.token_hex(8)
-        self.first_worker = f"{settings.name}-{token}" if settings.name else token
+        self._first_worker = f"{settings.name}-{token}" if settings.name else token
         slots = 1 if lanes == "solo" else settings.slots
         long_places = 0 if lanes == "solo" else settings.long_places
-        self.board = Board.create(2 * (slots + long_places) + 8)
-        self.channel, theirs = Channel.pair()
         self.born = boottime()
         self.mark = secrets.token_hex(8)
-        with theirs:
-            self._popen = subprocess.Popen(
-                [
-                    sys.executable, "-m", "stillhere.worker.child",
-                    "--board", str(self.board.fd), "--control", str(theirs.fileno()),
-                ],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[self.board.fd, theirs.fileno()],
-                start_new_session=True,
-                env=os.environ | {processes.MARK: self.mark},
-            )  # fmt: skip
+        self.board = Board.create(2 * (slots + long_places) + 8)
+        try:
+            self.channel, theirs = Channel.pair()
+            with theirs:
+                self._popen = self._exec(theirs.fileno())
+        except OSError:
+            self.board.close()
+            raise
         self.pid = self._popen.pid
         self.queues: list[str] = []
-        self.hello: dict[str, Any] | None = None
-        self.gone_sent = False
+        self.greeted = False
         self.going = False
-        """It was told `go`."""
+        """It was told `go`: it may have registered, so its death is to be told to the store."""
         self.told_to_end = False
-        self.killed = False
-        """By us: what it ran is interrupted, not lost."""
         self.last_words = ""
-        self.exit_since = 0.0
-        self.zombie_since = 0.0
+        self.killed = ""
+        """Why it was killed by this supervisor."""
+        self.deliberate = False
+        """Killed at a deadline, for no fault of its own: what it ran is interrupted, not lost."""
+        self.end_by: float | None = None
+        """It drains by itself, and is killed then."""
         self.silent = False
         """Its loop has not ticked for a second: hand back what it has not answered."""
-        self.vouch_until: float | None = None
-        self.channel.send(m="start", settings=settings.to_json(), worker=self.first_worker, lanes=lanes)
+        self._exit_since = self._zombie_since = self._silent_since = 0.0
+        self._warned_at = -_WARN_EVERY_S
+        self._void: tuple[float, set[tuple[int, str, int]]] | None = None
+        self.channel.send(m="start", settings=settings.to_json(), worker=self._first_worker, lanes=lanes)
+
+    def _exec(self, control: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [
+                sys.executable, "-m", "stillhere.worker.child",
+                "--board", str(self.board.fd), "--control", str(control),
+            ],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[self.board.fd, control],
+            start_new_session=True,
+            env=os.environ | {processes.MARK: self.mark},
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------- vouching
 
     @property
     def worker(self) -> str:
         """The id under which it is registered now."""
-        return self.board.worker or self.first_worker
+        return self.board.worker or self._first_worker
 
     @property
     def vouched(self) -> bool:
-        """Whether the supervisor may speak for it: it lives, is not stopped, and is in a working phase.
-
-        Silence is no reason to stop: a loop that is blocked, or a GIL that is held, is work.
-        """
+        """Whether the supervisor may speak for it: it lives, is not stopped, and is in a working phase."""
         if not self.going or self.killed or self.board.phase not in WORKING:
             return False
-        if self.vouch_until is not None and boottime() > self.vouch_until:
-            return False
-        return processes.state(self.pid) not in ("T", "t", "Z", "X") and not processes.is_dumping(self.pid)
+        return not processes.is_stopped(self.pid) and not processes.is_dumping(self.pid)
 
     def look(self) -> bool:
         """Look at the board; True when its loop has just gone silent."""
-        phase, now = self.board.phase, boottime()
-        self.exit_since = (self.exit_since or now) if phase == Phase.EXIT else 0.0
-        ticked = self.board.read("loop_tick_ns")
-        silent = bool(ticked) and phase in WORKING and boottime_ns() - ticked > SILENT_NS
-        newly, self.silent = silent and not self.silent, silent
+        now = boottime()
+        self._exit_since = (self._exit_since or now) if self.board.phase == Phase.EXIT else 0.0
+        silent, newly = self._silence() > SILENT_S, False
+        if silent and not self.silent:
+            newly, self._silent_since = True, now - SILENT_S
+            self._warn_of_silence(now)
+        elif self.silent and not silent and self._silent_since > self._warned_at - 2 * SILENT_S:
+            log.info("Child %d: its event loop moves again, after %.1f s.", self.pid, now - self._silent_since)
+        self.silent = silent
         return newly
 
-    def must_be_killed(self) -> str:
-        """Why it cannot be waited for any longer; "" when it can."""
-        now = boottime()
-        if self.exit_since and now - self.exit_since > 2.0:
-            return "it hangs at its exit"
-        zombie = processes.state(self.pid) == "Z" and processes.exit_status(self.pid) is None
-        self.zombie_since = (self.zombie_since or now) if zombie else 0.0
-        return "its main thread has left" if zombie and now - self.zombie_since > 1.0 else ""
+    def _silence(self) -> float:
+        """Seconds since its loop ticked last; 0 for a child that has no loop yet, or none any more."""
+        ticked = self.board.read("loop_tick_ns")
+        return (boottime_ns() - ticked) / 1e9 if ticked and self.board.phase in WORKING else 0.0
 
-    def kill(self) -> None:
-        """SIGKILL for the child and its group."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+    def _warn_of_silence(self, now: float) -> None:
+        """Blocking the loop is the commonest mistake in an async handler; now and then it is worth a line."""
+        if now - self._warned_at < _WARN_EVERY_S or processes.is_stopped(self.pid):
+            return
+        self._warned_at = now
+        log.warning(
+            "Child %d: its event loop has not moved for %g s while it runs %s. Its lease is kept, but a handler that "
+            "blocks holds up all others: let it await, or write it as `def`.",
+            self.pid, SILENT_S, self._names(self._running(), "nothing"),
+        )  # fmt: skip
+
+    # --------------------------------------------------------------------------------------------------- its end
+
+    def status(self) -> int | None:
+        """Its wait status when it is dead; None while it lives. One that is dumping core is dead."""
+        status = processes.exit_status(self._popen)
+        if status is None and self.is_dumping:
+            return processes.dumping_status(self.pid)
+        return status
+
+    @property
+    def is_dumping(self) -> bool:
+        """Whether it is writing a core dump; asked only when its loop is silent."""
+        return self._silence() > LOOK_CLOSER_S and processes.is_dumping(self.pid)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has ended altogether; one that is dumping core has not."""
+        return processes.exit_status(self._popen) is not None
+
+    @property
+    def is_reaped(self) -> bool:
+        """As `is_dead`; its status is taken away then."""
+        if not self.is_dead:
+            return False
+        self._popen.wait()
+        return True
+
+    def must_be_killed(self) -> tuple[str, bool]:
+        """Why it cannot be waited for any longer ("" when it can), and whether that is for no fault of its own."""
+        now = boottime()
+        if self._exit_since and now - self._exit_since > EXIT_S:
+            return "it hangs at its exit", False
+        zombie = processes.state(self.pid) == "Z" and processes.exit_status(self._popen) is None
+        self._zombie_since = (self._zombie_since or now) if zombie else 0.0
+        if zombie and now - self._zombie_since > ZOMBIE_S:
+            return "its main thread has left", False
+        if self.end_by is not None and now > self.end_by:
+            return "it had not ended in time", True
+        if self._void is not None and now > self._void[0] and self._void[1] & self._started():
+            return "its lease was lost and its runs do not end", True
+        return "", False
+
+    def declared_gone(self) -> None:
+        """The store has closed its worker id: what runs under it is void, and gets the grace period to end."""
+        self.channel.send(m="gone", worker=self.worker)
+        if self._void is None or not self._void[1] & self._started():
+            self._void = boottime() + self._settings.grace_ms / 1000, self._started()
+
+    def drains(self, seconds: float) -> None:
+        """It was told to end, by us or by somebody else: it has so long."""
+        self.told_to_end = True
+        self.end_by = min(boottime() + seconds, self.end_by or float("inf"))
+
+    def kill(self, why: str, *, deliberate: bool) -> None:
+        """SIGKILL for the child and its group; the first reason stays."""
+        if not self.killed:
+            self.killed, self.deliberate = why, deliberate
+        processes.kill_group(self.pid)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
+
+    def ended_well(self, status: int) -> bool:
+        """Whether it left by its own will. A handler that calls `os._exit(0)` has not written the phase."""
+        return status == 0 and self.board.phase == Phase.EXIT
+
+    def reason(self, status: int) -> str:
+        """Why it is dead, in words."""
+        return f"killed by its supervisor: {self.killed}" if self.killed else exit_reason(status)
 
     def seen(self) -> list[Seen]:
         """What its board shows: the jobs it had."""
@@ -118,16 +209,27 @@ class ChildProcess:
         ]
 
     def close(self) -> None:
-        """Let go of a dead child: its status, its channel, its board."""
-        self._popen.wait()
+        """Let go of what is shared with a dead child."""
         self.channel.close()
         self.board.close()
 
+    # ------------------------------------------------------------------------------------------------ for people
+
     def describe(self) -> str:
-        """One line for people."""
-        running = [slot for slot in self.board.taken() if slot.state == SlotState.STARTED]
-        names = ", ".join(f"{slot.task} {slot.job[-8:]}" for slot in running[:5])
+        """One line."""
+        running = self._running()
         return (
             f"child {self.pid} worker {self.worker} lanes {self.lanes} phase {self.board.phase.name}"
-            f"{' silent' if self.silent else ''} runs {len(running)}{': ' + names if names else ''}"
+            f"{' silent' if self.silent else ''} runs {len(running)}{': ' if running else ''}{self._names(running)}"
         )
+
+    def _running(self) -> list[Slot]:
+        return [slot for slot in self.board.taken() if slot.state == SlotState.STARTED]
+
+    def _started(self) -> set[tuple[int, str, int]]:
+        return {(slot.queue, slot.job, slot.token) for slot in self._running()}
+
+    @staticmethod
+    def _names(running: list[Slot], none: str = "") -> str:
+        more = f" and {len(running) - 5} more" if len(running) > 5 else ""
+        return (", ".join(f"{slot.task} {slot.job[-8:]}" for slot in running[:5]) or none) + more

@@ -1,4 +1,7 @@
-"""The first lines of a worker: where its store is and who says so, what it serves, and what its lease promises."""
+"""What a supervisor makes of a child's `hello`: whether it can work with it, and the first lines of the worker.
+
+The lines say where the store is and who says so, what the worker serves, and what its lease promises.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,22 @@ import re
 
 from stillhere.domain.durations import spell
 from stillhere.domain.lease import LeasePlan
-from stillhere.worker.control import Message
+from stillhere.worker.board import MAX_QUEUES
+from stillhere.worker.control import PROTOCOL, Message
 from stillhere.worker.settings import WorkerSettings
 
-_PASSWORD = re.compile(r"(?<=://)([^/@]*):[^/]*@")
+_PASSWORD = re.compile(r"(?<=://)[^/:?#@]*:.*@|(?<=[?&]password=)[^&]*")  # to the last @: passwords may hold one
+
+
+def refusal(hello: Message, store: tuple[str, str] | None) -> str:
+    """Why the supervisor cannot speak for this child, "" when it can; `store`: the first child's URL and namespace."""
+    if hello.get("proto") != PROTOCOL:
+        return "the child is of another version of stillhere than its supervisor: restart the worker"
+    if len(hello["queues"]) > MAX_QUEUES:
+        return f"{len(hello['queues'])} queues are too many: one worker serves up to {MAX_QUEUES}, name them by -q"
+    if store not in (None, (hello["url"], hello["namespace"])):
+        return "the app names another store now than when this worker was started: restart the worker"
+    return ""
 
 
 def greeting(settings: WorkerSettings, hello: Message, plan: LeasePlan) -> list[str]:
@@ -18,7 +33,7 @@ def greeting(settings: WorkerSettings, hello: Message, plan: LeasePlan) -> list[
     queues = ", ".join(name if weight == 1 else f"{name} (weight {weight})" for name, weight in hello["queues"].items())
     total = settings.processes * settings.slots
     store = (
-        f"stillhere {hello['version']}: store {_PASSWORD.sub(r'***@', hello['url'])} (from {hello['origin']}), "
+        f"stillhere {hello['version']}: store {shown(hello['url'])} (from {hello['origin']}), "
         f"namespace {hello['namespace']}"
     )
     more = ", ..." if count > len(names) else ""
@@ -32,6 +47,11 @@ def greeting(settings: WorkerSettings, hello: Message, plan: LeasePlan) -> list[
         f"{plan.recovery_bound:.3g} s. Grace {spell(settings.grace_ms)}."
     )
     return [store, knows, places, lease]
+
+
+def shown(url: str) -> str:
+    """A URL without user and password."""
+    return _PASSWORD.sub(lambda found: "***@" if found[0].endswith("@") else "***", url)
 
 
 def _number(count: int, noun: str, plural: str = "s") -> str:

@@ -1,13 +1,15 @@
-"""Logging that cannot stop a supervisor: a pipe that nobody reads must not silence its beats.
+"""Logging that cannot stop a supervisor: a pipe that nobody reads must not silence its beats, nor keep it from ending.
 
 Records go into a bounded queue; one thread writes them to standard error, and may hang there. When the queue is full a
-record is dropped and counted, and the count is told once there is room. Children write to standard error themselves:
-making the shared descriptor non-blocking would make *their* writes fail.
+record is dropped and counted, and the count is told once there is room. The thread writes to the descriptor itself:
+Python's own stream has a lock, and a thread that hangs with it would make the end of the process hang as well. Children
+write to standard error themselves: making the shared descriptor non-blocking would make *their* writes fail.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import sys
 import threading
@@ -20,12 +22,13 @@ LIMIT = 1000
 class QueueLog(logging.Handler):
     """A handler that never blocks."""
 
-    def __init__(self) -> None:
-        """Start the writing thread."""
+    def __init__(self, fd: int | None) -> None:
+        """Start the thread that writes to this descriptor; None: there is nowhere to write to."""
         super().__init__()
+        self._fd = fd
         self._records: queue.Queue[logging.LogRecord | None] = queue.Queue(LIMIT)
         self._dropped = 0
-        self._thread = threading.Thread(target=self._write, name="stillhere-log", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="stillhere-log", daemon=True)
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -43,22 +46,27 @@ class QueueLog(logging.Handler):
             return
         self._thread.join(within_s)
 
-    def _write(self) -> None:
+    def _serve(self) -> None:
         while (record := self._records.get()) is not None:
-            text = self.format(record)
             dropped, self._dropped = self._dropped, 0
-            if dropped:
-                text += f"\n({dropped} lines dropped here: standard error was not read)"
             try:
-                sys.stderr.write(text + "\n")
-                sys.stderr.flush()
+                if dropped:
+                    self._write(f"({dropped} lines were dropped here: standard error was not read)")
+                self._write(self.format(record))
             except OSError:
-                return
+                self._fd = None  # nobody will ever read it: keep emptying the queue
+            except Exception:  # noqa: BLE001 - a record that cannot be formatted is our fault, and no reason to fall silent
+                self._write(f"(a line could not be written: {record.msg!r})")
+
+    def _write(self, text: str) -> None:
+        data = f"{text}\n".encode(errors="backslashreplace")
+        while data and self._fd is not None:
+            data = data[os.write(self._fd, data) :]
 
 
 def start_logging(form: str, level: str) -> QueueLog:
     """Make it the one handler of this process."""
-    handler = QueueLog()
+    handler = QueueLog(sys.stderr.fileno() if sys.stderr is not None else None)
     handler.setFormatter(formatter(form, "supervisor"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     return handler

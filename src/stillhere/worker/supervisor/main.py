@@ -1,37 +1,39 @@
 """The program of `stillhere worker`: signals first, then everything else.
 
 As process 1 of a container this process gets no default reactions: a TERM that comes before its handler is lost, and it
-does not come again. So the handlers stand before any import that takes time.
+does not come again. So the handlers stand before any import that takes time; whoever gets here by a longer way (the
+command line) may call `install_signals` before setting out.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stillhere.worker.settings import WorkerSettings
 
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGTSTP)
+_pipe: list[int] = []
 
 
 def install_signals() -> tuple[int, int]:
-    """Have every signal of ours write its number into a pipe; returns both ends.
+    """Have every signal of ours write its number into a pipe; returns both ends, the same ones when it is repeated.
 
     SIGHUP stays ignored where it was (nohup). SIGCHLD gets a handler: some launchers start programs with it ignored,
     and then no exit status of a child would ever be seen.
     """
-    read, write = os.pipe()
-    for end in (read, write):
-        os.set_blocking(end, False)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    if not _pipe:
+        _pipe[:] = os.pipe()
+        for end in _pipe:
+            os.set_blocking(end, False)
+    signal.set_wakeup_fd(_pipe[1], warn_on_full_buffer=False)
     for number in _HANDLED:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _nothing)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    return read, write
+    return _pipe[0], _pipe[1]
 
 
 def _nothing(*_: object) -> None:
@@ -50,4 +52,3 @@ def run(settings: WorkerSettings) -> int:
         return Supervisor(settings, open_sync, wakeup).run()
     finally:
         log.finish()
-        sys.stderr.flush()

@@ -7,7 +7,11 @@ file. So first all of them die, then the jobs are released.
 How they are found: the child leads a session, so its process group is one address for most of them, and the zombie that
 the child now is keeps that number from being given to others; the rest lands on this process, which has declared itself
 the reaper of its descendants, and carries the dead worker's mark in its environment. Orphans of living neighbours carry
-another mark and are left alone. Without /proc (macOS) only the group is reached.
+another mark and are left alone. A program that was started with an environment of its own choice gets away.
+
+Without /proc (macOS) only the group is reached, and a core dump looks like work. Where a death cannot be looked at
+without reaping (Python below 3.13 there), the child is reaped first; its group's number is free then, for the instant
+until the group is killed.
 """
 
 from __future__ import annotations
@@ -16,15 +20,16 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
-from pathlib import Path
 
 MARK = "_STILLHERE_WORKER"
 """Set in the environment of each child to an id of this start; its offspring inherit it."""
 
 _PR_SET_CHILD_SUBREAPER = 36
-_PROC = Path("/proc")
+_STATE, _PARENT, _EXIT_CODE = 0, 1, 49  # in /proc/PID/stat, counted after the name
+_PEEK = os.WNOHANG | getattr(os, "WNOWAIT", 0)
 
 
 def become_reaper() -> None:
@@ -36,80 +41,108 @@ def become_reaper() -> None:
 
 def state(pid: int) -> str:
     """The kernel's letter for a process: R, S, D, T, t, Z, X; "" when there is none, or no /proc."""
-    try:
-        return (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
+    return _stat(pid)[_STATE].decode()
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a child of ours is stopped or traced, or its main thread has left."""
+    letter = state(pid)
+    if letter or not hasattr(os, "waitid"):
+        return letter in ("T", "t", "Z", "X")
+    with contextlib.suppress(ChildProcessError):
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | _PEEK) is not None
+    return False
 
 
 def is_dumping(pid: int) -> bool:
     """Whether it is writing a core dump: no code of its own runs any more, although it is not dead yet."""
-    try:
-        return "\nCoreDumping:\t1" in (_PROC / str(pid) / "status").read_text(errors="replace")
-    except OSError:
-        return False
+    return b"\nCoreDumping:\t1" in _read(f"/proc/{pid}/status")
 
 
-def exit_status(pid: int) -> int | None:
-    """The wait status of a child that has died, without reaping it; None while it lives."""
-    try:
-        seen = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
+def dumping_status(pid: int) -> int:
+    """The wait status that a process which is writing a core dump is going to have."""
+    return int(_stat(pid)[_EXIT_CODE]) or signal.SIGABRT
+
+
+def exit_status(child: subprocess.Popen[bytes]) -> int | None:
+    """The wait status of a child that has died; None while it lives. Not reaped, where that can be had."""
+    if child.returncode is None and hasattr(os, "waitid"):
+        with contextlib.suppress(ChildProcessError):
+            seen = os.waitid(os.P_PID, child.pid, os.WEXITED | _PEEK)
+            if seen is None:
+                return None
+            return seen.si_status << 8 if seen.si_code == os.CLD_EXITED else seen.si_status
+    code = child.poll()
+    if code is None:
         return None
-    if seen is None:
-        return None
-    return seen.si_status << 8 if seen.si_code == os.CLD_EXITED else seen.si_status
-
-
-def reap(pid: int) -> None:
-    """Take a dead child's status away."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
+    return -code if code < 0 else code << 8
 
 
 def reap_strangers(known: set[int]) -> None:
     """Reap orphans that landed here and have ended; never a child that has an owner of its own."""
-    for pid in _children_of(os.getpid()):
-        if pid not in known and state(pid) == "Z":
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+    if not hasattr(os, "waitid"):
+        return
+    with contextlib.suppress(ChildProcessError):
+        while (seen := os.waitid(os.P_ALL, 0, os.WEXITED | _PEEK)) is not None and seen.si_pid not in known:
+            os.waitpid(seen.si_pid, os.WNOHANG)
 
 
-def end_offspring(pid: int, mark: str, within_s: float = 0.2) -> None:
-    """Kill what a dead child (not reaped yet) has left behind, until there is none, for so long at most."""
+def end_offspring(pid: int, mark: str, *, dumping: bool = False, within_s: float = 0.2) -> None:
+    """Kill what a dead child (not reaped yet) has left behind, until there is none, for so long at most.
+
+    One that is dumping core is left to it; its children are still its own, and are found by that.
+    """
     over = time.monotonic() + within_s
     while True:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-        left = [orphan for orphan in _children_of(os.getpid()) if orphan != pid and _has_mark(orphan, mark)]
-        for orphan in left:
-            if state(orphan) == "Z":
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(orphan, os.WNOHANG)
-            else:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(orphan, signal.SIGKILL)
+        if not dumping:
+            kill_group(pid)
+        left = [one for one in _offspring(pid, mark) if state(one) not in ("Z", "X", "")]
+        for one in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
         if not left or time.monotonic() > over:
             return
         time.sleep(0.002)
 
 
-def _children_of(parent: int) -> list[int]:
-    found: list[int] = []
-    if not _PROC.is_dir():
-        return found
-    for entry in os.scandir(_PROC):
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                fields = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")[2].split()
-                if int(fields[1]) == parent:
-                    found.append(int(entry.name))
+def kill_group(pid: int) -> None:
+    """SIGKILL for the process group that a child leads."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _offspring(pid: int, mark: str) -> list[int]:
+    """The descendants of a child, and the orphans with its mark that have landed on us."""
+    parents = {one: int(_stat(one)[_PARENT]) for one in _all()}
+    found = [one for one, parent in parents.items() if parent == os.getpid() and one != pid and _has_mark(one, mark)]
+    generation = {pid}
+    while generation := {one for one, parent in parents.items() if parent in generation}:
+        found += generation
     return found
+
+
+def _all() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - as in `_read`
+    except FileNotFoundError:
+        return []
 
 
 def _has_mark(pid: int, mark: str) -> bool:
     """Whether its environment has the mark; a zombie has none any more."""
+    return f"{MARK}={mark}".encode() in _read(f"/proc/{pid}/environ").split(b"\0")
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields behind the name, which may hold anything; all empty when there is no such process."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return fields if len(fields) > _EXIT_CODE else [b"", b"0"] + [b"0"] * _EXIT_CODE
+
+
+def _read(path: str) -> bytes:
+    """A file of /proc; empty when its process is gone, or not ours to read."""
     try:
-        return f"{MARK}={mark}".encode() in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        with open(path, "rb") as file:  # noqa: PTH123 - half the time of a Path, for each process there is
+            return file.read()
     except OSError:
-        return False
+        return b""

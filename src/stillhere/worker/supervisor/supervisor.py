@@ -8,8 +8,9 @@ A death goes one way: noticed (the kernel's SIGCHLD) -> offspring killed -> boar
 the worker and releases its jobs -> reaped -> replaced. Nothing is ready elsewhere before the last process of the dead
 worker is gone. If this process dies in between, the children drain by themselves and the lease ends what is left.
 
-States: START (no `go` given yet), UP, DRAIN (told to stop), then gone. Signals: the first one drains, one that comes
-at least 0.3 s later ends now, a third kills.
+States: START (no `go` given yet), UP, stopping (by signals, see `stopping`, or because it cannot go on), then gone. A
+fault of our own in this thread, or in one of the two others, ends the worker in the plainest way there is: the children
+are told to drain.
 """
 
 from __future__ import annotations
@@ -23,33 +24,31 @@ import signal
 import time
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from stillhere.domain.attribution import exit_reason, judge
-from stillhere.domain.job import Verdict
 from stillhere.domain.lease import plan_for
 from stillhere.ports.backend import Lanes, SyncStore
 from stillhere.worker.clock import boottime
-from stillhere.worker.control import PROTOCOL, Message
+from stillhere.worker.control import Message
 from stillhere.worker.settings import WorkerSettings
 from stillhere.worker.supervisor import processes
 from stillhere.worker.supervisor.backoff import Backoff
 from stillhere.worker.supervisor.beater import Beater
 from stillhere.worker.supervisor.child_process import ChildProcess
-from stillhere.worker.supervisor.greeting import greeting
+from stillhere.worker.supervisor.greeting import greeting, refusal
+from stillhere.worker.supervisor.line import Line
+from stillhere.worker.supervisor.nursery import Death, Nursery
+from stillhere.worker.supervisor.stopping import Stopping
 from stillhere.worker.supervisor.undertaker import Burial, Undertaker
 from stillhere.worker.timeline import Timeline
 
 log = logging.getLogger("stillhere.supervisor")
 
-OK, KILLED_SOME, MISCONFIGURED = 0, 70, 78
+OK, FAULT, KILLED_SOME, MISCONFIGURED = 0, 1, 70, 78
 WATCH_S = 0.25
-ONE_SIGNAL_S = 0.3
-"""Wrappers forward a signal that the terminal has sent already: within this time it is one."""
-RELEASE_WITHIN_S = 3.0
-"""At the exit the undertaker gets so long; what it cannot release is left to the lease."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class OpenStore(Protocol):
@@ -72,214 +71,247 @@ class Supervisor:
         self._selector.register(self._wakeup_fd, selectors.EVENT_READ)
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._children: list[ChildProcess] = []
-        self._starts: list[tuple[float, Lanes]] = []
-        self._backoff = Backoff(Random())
+        self._dumping: list[ChildProcess] = []
+        """Dead and buried, but still writing their core dump."""
+        self._nursery = Nursery(settings, Backoff(Random()))
+        self._stopping = Stopping(settings.grace_ms / 1000)
+        self._stores: tuple[str, str] | None = None
+        self._queues: list[str] = []
+        self._lines: list[Line] = []
         self._beater: Beater | None = None
         self._undertaker: Undertaker | None = None
-        self._stores: list[SyncStore] = []
         self._ready = False
-        self._signals = 0
-        self._signal_at = 0.0
-        self._stop_at: float | None = None
-        self._timeline = Timeline.of(settings.grace_ms / 1000)
-        self._killed_some = False
-        self._code: int | None = None
+        self._code = OK
 
     # ------------------------------------------------------------------------------------------------ its life
 
     def run(self) -> int:
         """Work until told to stop, or until there is nothing left (burst); returns the exit code."""
         processes.become_reaper()
-        for _ in range(self._settings.processes):
-            self._start("pool")
-        while self._code is None:
-            self._wait()
-            self._serve_calls()
-            self._watch()
-            self._start_due()
-            if self._stop_at is not None:
-                self._enforce(boottime() - self._stop_at)
-            if not self._children and not self._starts:
-                self._code = KILLED_SOME if self._killed_some else OK
-        return self._finish()
+        try:
+            while not self._is_over():
+                self._turn()
+        except Exception:
+            log.exception("This is a fault of stillhere: the worker ends, its jobs may end before.")
+            self._abandon()
+            self._code = FAULT
+        self._close()
+        return self._code
+
+    def _turn(self) -> None:
+        for lanes in self._nursery.due(boottime()):
+            self._start(lanes)
+        self._wait()
+        while not self._calls.empty():
+            self._calls.get()()
+        self._watch()
+        if boottime() >= self._stopping.kill_at:
+            self._kill_the_rest()
 
     def _wait(self) -> None:
-        soonest = min([boottime() + WATCH_S, *(at for at, _ in self._starts)])
-        for key, _ in self._selector.select(max(0.0, soonest - boottime())):
+        now = boottime()
+        ahead = (self._nursery.next_at, self._stopping.kill_at, self._stopping.exit_at)
+        wait = min([WATCH_S, *(at - now for at in ahead if at > now)])
+        for key, _ in self._selector.select(wait):
             if key.fileobj == self._wakeup_fd:
                 for number in os.read(self._wakeup_fd, 4096):
                     self._signalled(number)
-            elif isinstance(key.data, ChildProcess):
+            else:
                 self._hear(key.data)
 
-    def _finish(self) -> int:
-        """Let the undertaker end, then everything else."""
-        for child in list(self._children):
-            child.kill()
-            processes.reap(child.pid)
-        over = time.monotonic() + RELEASE_WITHIN_S
-        undertaker = self._undertaker
-        while undertaker is not None and undertaker.pending and time.monotonic() < over:
-            time.sleep(0.005)
-        if undertaker is not None and undertaker.pending:
-            log.error("The store is away: what is left of this worker returns when its lease ends.")
-            self._code = self._code or KILLED_SOME
+    def _is_over(self) -> bool:
+        if boottime() >= self._stopping.exit_at:
+            if self._buries:
+                log.error("The store is away: what is left of this worker comes back when its lease ends.")
+                self._code = self._code or KILLED_SOME
+            return True
+        return not self._children and self._nursery.is_empty and not self._buries and self._calls.empty()
+
+    @property
+    def _buries(self) -> bool:
+        return self._undertaker is not None and self._undertaker.pending > 0
+
+    def _close(self) -> None:
+        for child in self._children:
+            child.kill("the worker ends", deliberate=True)
         if self._beater is not None:
             self._beater.stop()
-        if undertaker is not None:
-            undertaker.stop()
-        return self._code or OK
+        if self._undertaker is not None:
+            self._undertaker.stop()
+        for line in self._lines:
+            line.close()
 
-    def _later(self, call: Callable[[], None]) -> None:
+    def _abandon(self) -> None:
+        """Nothing here can be relied on any more: the children drain by themselves, and a signal ends this process."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        over = time.monotonic() + self._settings.grace_ms / 1000
+        for child in self._children:
+            child.channel.send(m="drain", timeline=msgspec.to_builtins(Timeline.of(self._settings.grace_ms / 1000)))
+        while time.monotonic() < over and any(child.status() is None for child in self._children):
+            time.sleep(0.05)
+
+    # ------------------------------------------------------------------------------- what the other threads say
+
+    def _later(self, call: Callable[..., None], *args: Any) -> None:
         """Have the main thread do it; from any thread."""
-        self._calls.put(call)
+        self._calls.put(lambda: call(*args))
         with contextlib.suppress(BlockingIOError):
             os.write(self._nudge_fd, b"\0")
 
-    def _serve_calls(self) -> None:
-        while not self._calls.empty():
-            self._calls.get()()
+    def store_answers(self) -> None:
+        """Children may work now."""
+        self._later(self._let_all_go)
 
-    # ---------------------------------------------------------------------------------------------- children
+    def store_refuses(self, why: str) -> None:
+        """A worker that may not use its store cannot work."""
+        self._later(self._give_up, why)
+
+    def worker_gone(self, child: ChildProcess, worker: str) -> None:
+        """A child must drop everything and register anew."""
+        self._later(self._tell_gone, child, worker)
+
+    def suspects_wait(self, count: int) -> None:
+        """There must be children that run nothing beside one."""
+        self._later(self._start_solos, count)
+
+    def buried(self, burial: Burial, suspects: int) -> None:
+        """A dead child's jobs are released."""
+        log.debug("worker %s is buried", burial.worker)
+        self._later(self._buried, suspects)
+
+    def thread_failed(self, error: BaseException) -> None:
+        """Without its two threads this is no supervisor."""
+        self._later(_raise, error)
+
+    def _buried(self, suspects: int) -> None:
+        assert self._undertaker is not None  # noqa: S101 - it is the one that says so
+        self._undertaker.pending -= 1
+        self._start_solos(suspects)
+
+    def _tell_gone(self, child: ChildProcess, worker: str) -> None:
+        if child in self._children and child.worker == worker:
+            child.declared_gone()
+
+    # ------------------------------------------------------------------------------------------------ children
 
     def _start(self, lanes: Lanes) -> None:
-        if self._settings.slots == 1 and lanes == "pool":
-            child = ChildProcess(self._settings, "both")
-        else:
-            child = ChildProcess(self._settings, lanes)
+        try:
+            child = ChildProcess(self._settings, "both" if lanes == "pool" and self._settings.slots == 1 else lanes)
+        except OSError as error:
+            log.error("A worker process cannot be started: %s", error)  # noqa: TRY400 - the system's words say it all
+            self._failed_to_start(self._nursery.failed_start(lanes, str(error), boottime()), str(error))
+            return
         self._children.append(child)
         self._selector.register(child.channel, selectors.EVENT_READ, child)
 
-    def _start_due(self) -> None:
-        now = boottime()
-        due = [lanes for at, lanes in self._starts if at <= now]
-        self._starts = [(at, lanes) for at, lanes in self._starts if at > now]
-        if self._stop_at is None:
-            for lanes in due:
-                self._start(lanes)
-        else:
-            self._starts = []
-
-    def _hear(self, child: ChildProcess) -> None:
-        for message in child.channel.receive():
-            kind = message.get("m")
-            if kind == "hello":
-                self._greet(child, message)
-            elif kind == "crashed":
-                child.last_words = str(message.get("text", ""))
-                if message.get("type") == "configuration":
-                    self._misconfigured(child.last_words)
-            elif kind == "draining":
-                child.told_to_end = True
-            elif kind == "solo" and child.lanes != "solo":
-                child.lanes = "solo"
-                log.info("Child %d has a long suspect to itself; another child takes its place.", child.pid)
-                if self._stop_at is None:
-                    self._start("pool")
-        if child.channel.eof:
-            self._selector.unregister(child.channel)  # no proof of death: the kernel tells that
-
-    def _greet(self, child: ChildProcess, hello: Message) -> None:
-        """A child has its app: learn the store from the first one, and let it work once the store has answered."""
-        if hello.get("proto") != PROTOCOL:
-            self._misconfigured("The child is of another version of stillhere than its supervisor. Restart the worker.")
-            return
-        child.hello = hello
-        child.queues = list(hello["queues"])
-        self._backoff.started()
-        if self._beater is None:
-            for line in greeting(self._settings, hello, self._plan):
-                log.info("%s", line)
-            self._open(hello["url"], hello["namespace"], child.queues)
-        if self._ready:
-            self._let_go(child)
-
-    def _open(self, url: str, namespace: str, queues: list[str]) -> None:
-        self._stores = [self._open_store(url, namespace) for _ in range(2)]
-        self._beater = Beater(
-            self._stores[0],
-            self._plan,
-            queues,
-            lambda: list(self._children),
-            on_ready=lambda: self._later(self._store_ready),
-            on_gone=lambda child, worker: self._later(lambda: self._tell_gone(child, worker)),
-            on_suspects=lambda count: self._later(lambda: self._start_solo(count)) if count else None,
-        )
-        self._undertaker = Undertaker(
-            self._stores[1], self._plan, lambda _, suspects: self._later(lambda: self._start_solo(suspects))
-        )
-        self._undertaker.warm(queues)
-        self._beater.start()
-        self._undertaker.start()
-
-    def _store_ready(self) -> None:
-        self._ready = True
-        for child in self._children:
-            if child.hello is not None and not child.going:
-                self._let_go(child)
-
-    def _let_go(self, child: ChildProcess) -> None:
-        child.going = True
-        child.channel.send(m="go")
-        if self._stop_at is not None:
-            self._tell_drain(child)
-
-    def _tell_gone(self, child: ChildProcess, worker: str) -> None:
-        """The store has closed a child's worker id: it must drop all and register anew."""
-        if child in self._children and child.worker == worker:
-            child.channel.send(m="gone", worker=worker)
-
-    def _start_solo(self, suspects: int) -> None:
-        """Suspects wait: have enough children that run nothing beside one."""
-        if self._stop_at is not None or not self._ready:
+    def _start_solos(self, suspects: int) -> None:
+        if self._stopping.ordered or not self._ready:
             return
         solos = sum(child.lanes == "solo" for child in self._children)
         idle = sum(child.lanes != "pool" and not child.board.taken() for child in self._children)
-        for _ in range(min(self._settings.solo - solos, suspects - idle)):
+        for _ in range(self._nursery.solos(boottime(), suspects=suspects, solos=solos, idle=idle)):
             self._start("solo")
 
-    # ----------------------------------------------------------------------------------------------- deaths
+    def _hear(self, child: ChildProcess) -> None:
+        for message in child.channel.receive():
+            match message.get("m"):
+                case "hello":
+                    self._greet(child, message)
+                case "crashed":
+                    self._crashed(child, message)
+                case "draining":
+                    child.drains(Timeline.of(self._settings.grace_ms / 1000).kill)
+                case "bye" if message.get("left") and self._stopping.ordered:
+                    self._code = self._code or KILLED_SOME  # its threads were in the middle of something
+                case "solo" if child.lanes != "solo":
+                    child.lanes = "solo"
+                    log.info("Child %d has a long suspect to itself; another child takes its place.", child.pid)
+                    if not self._stopping.ordered:
+                        self._start("pool")
+        if child.channel.eof:
+            self._selector.unregister(child.channel)  # no proof of death: the kernel tells that
+
+    def _crashed(self, child: ChildProcess, message: Message) -> None:
+        child.last_words = str(message.get("text", ""))
+        if message.get("type") != "configuration":
+            child.last_words = f"{message.get('type')}: {child.last_words}"
+        elif self._stores is None:
+            self._give_up(child.last_words)
+
+    def _greet(self, child: ChildProcess, hello: Message) -> None:
+        """A child has its app: learn the store from the first one, and let it work once the store has answered."""
+        why = refusal(hello, self._stores)
+        if why:
+            child.last_words = why
+            child.kill(why, deliberate=False)
+            return
+        child.greeted, child.queues = True, list(hello["queues"])
+        self._nursery.greeted()
+        self._queues += [name for name in child.queues if name not in self._queues]
+        if self._stores is None:
+            self._stores = hello["url"], hello["namespace"]
+            for line in greeting(self._settings, hello, self._plan):
+                log.info("%s", line)
+            self._open(*self._stores)
+        if self._ready:
+            self._let_go(child)
+
+    def _open(self, url: str, namespace: str) -> None:
+        self._lines = [Line(lambda: self._open_store(url, namespace)) for _ in range(2)]
+        self._beater = Beater(
+            self._lines[0], self._plan, lambda: list(self._queues), lambda: list(self._children), chief=self
+        )
+        self._undertaker = Undertaker(self._lines[1], self._plan, chief=self, warm=self._queues)
+        self._beater.start()
+        self._undertaker.start()
+
+    def _let_all_go(self) -> None:
+        self._ready = True
+        for child in self._children:
+            if child.greeted:
+                self._let_go(child)
+
+    def _let_go(self, child: ChildProcess) -> None:
+        if not self._stopping.ordered:
+            child.going = True
+            child.channel.send(m="go")
+
+    # ------------------------------------------------------------------------------------------------- deaths
 
     def _watch(self) -> None:
         """Find the dead, and those that must be ended; notice silence."""
         for child in list(self._children):
-            status = processes.exit_status(child.pid)
+            status = child.status()
             if status is not None:
                 self._died(child, status)
                 continue
             if child.look() and self._beater is not None:
                 self._beater.nudge()
-            reason = child.must_be_killed()
-            if reason:
+            reason, deliberate = child.must_be_killed()
+            if reason and not child.killed:
                 log.warning("Child %d is killed: %s.", child.pid, reason)
-                child.kill()
-        processes.reap_strangers({child.pid for child in self._children})
+                child.kill(reason, deliberate=deliberate)
+            child.channel.flush()
+        self._dumping = [child for child in self._dumping if not child.is_reaped]
+        processes.reap_strangers({child.pid for child in self._children + self._dumping})
 
     def _died(self, child: ChildProcess, status: int) -> None:
         since = time.monotonic()
-        processes.end_offspring(child.pid, child.mark)
-        reason = "stopped by its supervisor" if child.killed else exit_reason(status)
+        processes.end_offspring(child.pid, child.mark, dumping=not child.is_dead)
+        reason, well = child.reason(status), child.ended_well(status)
         seen = child.seen()
         if child.going and self._undertaker is not None:
-            self._undertaker.bury(
-                Burial(
-                    worker=child.worker,
-                    queues=child.queues,
-                    reason=reason,
-                    default=Verdict.INTERRUPTED if child.killed else Verdict.BYSTANDER,
-                    verdicts=judge(seen, deliberate=child.killed or status == 0),
-                    answered=[child.board.answered(index) for index in range(len(child.queues))],
-                    since=since,
-                )
-            )
+            self._undertaker.bury(Burial.of(child, seen, reason, forgiven=child.deliberate or well, since=since))
         self._children.remove(child)
         if not child.channel.eof:
             self._hear_last(child)
-        ran = any(one.running for one in seen)
-        if status != 0 and not child.killed and self._stop_at is None:
+        if not well and not child.deliberate:
             log.warning("Child %d (worker %s): %s. %s", child.pid, child.worker, reason, child.last_words)
-        lived = boottime() - child.born
-        self._replace(child, status, reason, lived_s=lived, ran=ran)
+        if not self._stopping.ordered:
+            self._replace(child, well=well, reason=reason, ran=any(one.running for one in seen))
+        if not child.is_reaped:
+            self._dumping.append(child)
         child.close()
 
     def _hear_last(self, child: ChildProcess) -> None:
@@ -288,28 +320,27 @@ class Supervisor:
         if not child.channel.eof:
             self._selector.unregister(child.channel)
 
-    def _replace(self, child: ChildProcess, status: int, reason: str, *, lived_s: float, ran: bool) -> None:
-        if self._stop_at is not None or self._code is not None or child.lanes == "solo":
-            return
-        if child.hello is None:
-            cause = child.last_words or reason
-            if self._backoff.failed_to_start(cause):
-                self._misconfigured(f"The worker's process cannot start: {cause}")
-            self._starts.append((boottime() + 0.2, "pool"))
-        elif status == 0 and self._settings.burst and not child.told_to_end:
-            return
-        else:
-            delay = 0.0 if child.told_to_end else self._backoff.died(lived_s=lived_s, ran_jobs=ran)
-            self._starts.append((boottime() + delay, "pool"))
+    def _replace(self, child: ChildProcess, *, well: bool, reason: str, ran: bool) -> None:
+        cause = child.last_words or reason
+        death = Death(
+            lanes=child.lanes,
+            greeted=child.greeted,
+            orderly=well,
+            expected=child.told_to_end or child.deliberate,
+            ran=ran,
+            lived_s=boottime() - child.born,
+            cause=cause,
+        )
+        self._failed_to_start(self._nursery.died(death, boottime()), cause)
 
-    def _misconfigured(self, text: str) -> None:
-        log.error("%s", text)
-        self._code = MISCONFIGURED
+    def _failed_to_start(self, may_go_on: bool, cause: str) -> None:  # noqa: FBT001 - the nursery's answer, passed on
+        if not may_go_on:
+            self._give_up(f"The worker's process cannot start: {cause}")
 
-    # ---------------------------------------------------------------------------------------------- stopping
+    # ----------------------------------------------------------------------------------------------- stopping
 
     def _signalled(self, number: int) -> None:
-        if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number in STOP_SIGNALS:
             self._told_to_stop(signal.Signals(number).name)
         elif number == signal.SIGTSTP:
             log.warning("A worker cannot be suspended from the terminal; stop it with Ctrl-C.")
@@ -318,32 +349,40 @@ class Supervisor:
                 log.info("%s", child.describe())
 
     def _told_to_stop(self, name: str) -> None:
-        now = boottime()
-        if self._signals and now - self._signal_at < ONE_SIGNAL_S:
-            return
-        self._signals += 1
-        self._signal_at = now
-        if self._signals == 1:
+        counts = self._stopping.signal(boottime())
+        if counts == 1:
             log.info("%s: stopping. Jobs may end within %.3g s.", name, self._settings.grace_ms / 1000)
-            self._stop_at = now
-        elif self._signals == 2:
+        elif counts == 2:
             log.warning("%s again: ending now.", name)
-            self._stop_at, self._timeline = now, Timeline.now()
-        else:
-            self._stop_at, self._timeline = now, Timeline(0.0, 0.0, 0.0)
+        if counts:
+            self._drain()
+
+    def _give_up(self, text: str) -> None:
+        """It cannot go on. Children that work get the time to end; if there are none it ends at once."""
+        if self._code == MISCONFIGURED:
+            return  # the second child that says the same
+        log.error("%s", text)
+        self._code = MISCONFIGURED
+        works = any(child.going for child in self._children)
+        timeline = Timeline.of(self._settings.grace_ms / 1000) if works else Timeline.at_once()
+        self._stopping.order(boottime(), timeline)
+        self._drain()
+
+    def _drain(self) -> None:
+        self._nursery.close()
         for child in self._children:
-            self._tell_drain(child)
+            child.told_to_end = True
+            child.channel.send(m="drain", timeline=msgspec.to_builtins(self._stopping.timeline))
 
-    def _tell_drain(self, child: ChildProcess) -> None:
-        child.told_to_end = True
-        child.channel.send(m="drain", timeline=msgspec.to_builtins(self._timeline))
-
-    def _enforce(self, passed: float) -> None:
-        """Kill what is still there when its time is over: dead first, handed back then."""
-        if passed < self._timeline.kill:
-            return
+    def _kill_the_rest(self) -> None:
+        """What is still there when its time is over: dead first, handed back then."""
         for child in self._children:
             if not child.killed:
-                child.killed = self._killed_some = True
-                log.warning("Child %d has not ended in time and is killed; its jobs are handed back.", child.pid)
-                child.kill()
+                child.kill("it had not ended in time", deliberate=True)
+                if child.going:
+                    self._code = self._code or KILLED_SOME
+                    log.warning("Child %d has not ended in time and is killed; its jobs are handed back.", child.pid)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -1,8 +1,9 @@
 """The undertaker: the thread that releases what a dead child held, on a connection kept for that.
 
-It closes the worker id first, in every queue, and makes the jobs ready with their verdicts, at most a hundred a call,
-until nothing is left. A call that fails is repeated: the end of a worker is safe to repeat, and if this process dies
-half-way, the next sweep of anybody finds the closed worker and goes on.
+It closes the worker id in every queue in one round trip and makes the jobs ready with their verdicts, at most a hundred
+a call, until nothing is left. A call that fails is repeated: the end of a worker is safe to repeat, and if this process
+dies half-way, the next sweep of anybody finds the closed worker and goes on. The first tries are short, since a release
+has a second to be done in and a connection that was well a moment ago may have been cut without a word.
 """
 
 from __future__ import annotations
@@ -11,19 +12,24 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
+from stillhere.domain.attribution import Seen, judge
 from stillhere.domain.errors import StillhereError
 from stillhere.domain.job import Verdict
 from stillhere.domain.lease import LeasePlan
 from stillhere.ports.backend import End, Ended, Renew, SyncStore, Tick, Verb
+from stillhere.worker.supervisor.child_process import ChildProcess
 
 log = logging.getLogger("stillhere.supervisor")
 
 WARM_EVERY_S = 5.0
+FIRST_BOUND_S = 0.25
+FIRST_PAUSE_S = 0.02
+COMPLAIN_EVERY_S = 10.0
 
 
 class Burial(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,20 +46,44 @@ class Burial(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     """Monotonic time of the death, for the log."""
 
+    @classmethod
+    def of(cls, child: ChildProcess, seen: list[Seen], reason: str, *, forgiven: bool, since: float) -> Burial:
+        """What to release of a child, from its board; `forgiven`: it was stopped on purpose, nobody is charged."""
+        return cls(
+            worker=child.worker,
+            queues=child.queues,
+            reason=reason,
+            default=Verdict.INTERRUPTED if forgiven else Verdict.BYSTANDER,
+            verdicts=judge(seen, deliberate=forgiven),
+            answered=[child.board.answered(index) for index in range(len(child.queues))],
+            since=since,
+        )
+
+
+class Chief(Protocol):
+    """Whom the undertaker tells; called in its thread, so it must only pass things on."""
+
+    def buried(self, burial: Burial, suspects: int) -> None:
+        """All of it is released; so many of its jobs run apart from now on."""
+
+    def thread_failed(self, error: BaseException) -> None:
+        """A fault of ours."""
+
 
 class Undertaker(threading.Thread):
     """Works off burials, oldest first."""
 
-    def __init__(self, store: SyncStore, plan: LeasePlan, on_done: Callable[[Burial, int], None]) -> None:
-        """`on_done(burial, suspects)` is called in this thread and must only pass it on."""
+    def __init__(self, store: SyncStore, plan: LeasePlan, chief: Chief, warm: list[str]) -> None:
+        """`warm`: the queues of which the first is ticked now and then, so that the connection is there when needed."""
         super().__init__(name="stillhere-undertaker", daemon=True)
-        self._store, self._plan, self._on_done = store, plan, on_done
+        self._store, self._plan, self._chief, self._warm = store, plan, chief, warm[:1]
         self._work: queue.SimpleQueue[Burial | None] = queue.SimpleQueue()
-        self._warm: list[str] = []
+        self._complained_at = -COMPLAIN_EVERY_S
         self.pending = 0
+        """Burials that are not done; counted on the main thread."""
 
     def bury(self, burial: Burial) -> None:
-        """Release a dead child's jobs; called on the main thread."""
+        """Release a dead child's jobs; called on the main thread, which counts down when it hears of the end."""
         self.pending += 1
         self._work.put(burial)
 
@@ -61,12 +91,15 @@ class Undertaker(threading.Thread):
         """End after what is queued."""
         self._work.put(None)
 
-    def warm(self, queues: list[str]) -> None:
-        """Keep the connection open by a tick of the first queue now and then."""
-        self._warm = queues[:1]
-
     def run(self) -> None:
         """Bury, until stopped; in between keep the connection warm."""
+        try:
+            self._keep_warm()
+            self._serve()
+        except BaseException as error:  # noqa: BLE001 - passed on: a supervisor without this thread is none
+            self._chief.thread_failed(error)
+
+    def _serve(self) -> None:
         while True:
             try:
                 burial = self._work.get(timeout=WARM_EVERY_S)
@@ -75,49 +108,66 @@ class Undertaker(threading.Thread):
                 continue
             if burial is None:
                 return
-            suspects = self._release(burial)
-            self.pending -= 1
-            self._on_done(burial, suspects)
+            self._chief.buried(burial, self._release(burial))
 
     def _keep_warm(self) -> None:
-        for name in self._warm:
-            try:
-                self._store.call(Tick(queue=name), timeout=self._plan.try_bound)
-            except StillhereError:
-                log.debug("the undertaker's connection is down")
+        try:
+            self._store.call_many([Tick(queue=name) for name in self._warm], timeout=self._plan.try_bound)
+        except StillhereError:
+            log.debug("the undertaker's connection is down")
 
     def _release(self, burial: Burial) -> int:
-        suspects = 0
-        for name, answered in zip(burial.queues, burial.answered, strict=True):
-            last_word = Renew(queue=name, worker=burial.worker, answered=answered)
-            end = End(
-                queue=name,
-                worker=burial.worker,
-                reason=burial.reason,
-                force=True,
-                default=burial.default,
-                verdicts=burial.verdicts.get(name, {}),
-            )
-            suspects += self._end(last_word, end, burial)
+        """All queues, again and again, until none has more; returns the number of new suspects."""
+        suspects, open_queues, tries = 0, burial.queues, self._tries()
+        while open_queues:
+            verbs = [verb for name in open_queues for verb in _last_words(burial, name)]
+            try:
+                ends: list[Ended] = self._store.call_many(verbs, timeout=next(tries))[1::2]
+            except StillhereError as error:
+                self._complain(burial, error)
+                continue
+            tries = self._tries()
+            for ended in ends:
+                suspects += len(ended.suspects)
+                _tell(burial, ended)
+            open_queues = [name for name, ended in zip(open_queues, ends, strict=True) if ended.status == "more"]
         return suspects
 
-    def _end(self, last_word: Renew, end: End, burial: Burial) -> int:
-        """What the child answered since the last beat goes in front, in the same round trip."""
-        suspects = 0
+    def _tries(self) -> Iterator[float]:
+        """The bound of each try, after a pause from the second on; both double, up to what a renewal gets."""
+        bound, pause = FIRST_BOUND_S, FIRST_PAUSE_S
         while True:
-            try:
-                verbs: list[Verb[Any]] = [last_word, end]
-                reply: Ended = self._store.call_many(verbs, timeout=self._plan.try_bound)[1]
-            except StillhereError as error:
-                log.warning("The jobs of worker %s are not released yet, trying again. %s", end.worker, error)
-                time.sleep(self._plan.retry_after)
-                continue
-            suspects += len(reply.suspects)
-            for word, jobs in (("ready", reply.returned), ("suspects", reply.suspects), ("dead", reply.dead)):
-                if jobs:
-                    log.warning(
-                        "Worker %s: %s. After %.0f ms %s: %s",
-                        end.worker, burial.reason, (time.monotonic() - burial.since) * 1000, word, ", ".join(jobs),
-                    )  # fmt: skip
-            if reply.status != "more":
-                return suspects
+            yield min(bound, self._plan.try_bound)
+            time.sleep(min(pause, self._plan.retry_after))
+            bound, pause = 2 * bound, 2 * pause
+
+    def _complain(self, burial: Burial, error: Exception) -> None:
+        now = time.monotonic()
+        if now - self._complained_at >= COMPLAIN_EVERY_S:
+            self._complained_at = now
+            log.warning("The jobs of worker %s are not released yet, trying again. %s", burial.worker, error)
+
+
+def _last_words(burial: Burial, name: str) -> list[Verb[Any]]:
+    """What the child answered since the last beat goes in front of its end, in the same round trip."""
+    answered = burial.answered[burial.queues.index(name)]
+    return [
+        Renew(queue=name, worker=burial.worker, answered=answered),
+        End(
+            queue=name,
+            worker=burial.worker,
+            reason=burial.reason,
+            force=True,
+            default=burial.default,
+            verdicts=burial.verdicts.get(name, {}),
+        ),
+    ]
+
+
+def _tell(burial: Burial, ended: Ended) -> None:
+    for word, jobs in (("ready", ended.returned), ("suspects", ended.suspects), ("dead", ended.dead)):
+        if jobs:
+            log.warning(
+                "Worker %s: %s. After %.0f ms %s: %s",
+                burial.worker, burial.reason, (time.monotonic() - burial.since) * 1000, word, ", ".join(jobs),
+            )  # fmt: skip
