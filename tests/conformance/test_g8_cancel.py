@@ -23,7 +23,7 @@ def test_g8_a_waiting_job_is_cancelled_at_once(world: World, fields: dict[str, o
     assert world.cancel("a", reason="changed my mind") == Cancelled(changed=True, state=State.CANCELLED)
     kept = world.look("a")
     assert (kept.state, kept.reason, kept.ended) == (State.CANCELLED, "changed my mind", world.now)
-    world.run(2 * HOUR)
+    world.jump(2 * HOUR)
     assert world.worker().take() == []
     status = world.status()
     assert (status.ready, status.scheduled, status.running) == (0, 0, 0)
