@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -121,6 +122,17 @@ async def test_g10_one_who_wants_only_cancels_leaves_the_wake_to_others(world: W
     world.enqueue("a")
     assert await busy.next(0.05) is None
     assert await idle.next(5) == WAKE
+
+
+async def test_g10_what_is_wanted_changes_in_mid_wait(world: World, listen: Listen) -> None:
+    ear = listen("w")
+    ear.want(False)
+    world.enqueue("a")
+    waiting = asyncio.create_task(ear.next(30))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    ear.want(True)
+    assert await asyncio.wait_for(waiting, 10) == WAKE
 
 
 async def test_g10_hints_are_of_the_workers_queues(world: World, listen: Listen) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
 
 from stillhere.domain.job import Grant, OutcomeKind, Verdict
 from stillhere.domain.states import State
-from stillhere.ports.backend import Lanes
+from stillhere.ports.backend import Claim, Lanes
 from tests.conformance.kit import DAY, HOUR, LEASE, MINUTE, SECOND, Worker, World, ids
 
 # ------------------------------------------------------------------------------------------------------ one worker
@@ -33,6 +35,34 @@ def test_g2_many_workers_and_each_job_is_granted_once(world: World) -> None:
         taken += ids(dice.choice(workers).take(dice.randint(0, 9)))
     assert sorted(taken) == sorted(jobs)
     assert all(worker.take() == [] for worker in workers)
+
+
+def test_g2_threads_on_one_store_are_granted_each_job_once(world: World) -> None:
+    jobs = world.enqueue_many(f"j{i}" for i in range(200))
+    workers = [world.worker(f"w{i}") for i in range(4)]
+
+    def work(worker: Worker) -> list[str]:
+        taken: list[str] = []
+        while grants := worker.take(3):
+            taken += ids(grants)
+            assert {worker.settle(grant).status for grant in grants} == {"ok"}
+        return taken
+
+    with ThreadPoolExecutor(len(workers)) as pool:
+        taken = [job for part in pool.map(work, workers) for job in part]
+    assert sorted(taken) == sorted(jobs)
+    assert world.status().settled == len(jobs)
+
+
+async def test_g2_coroutines_on_one_store_are_granted_each_job_once(world: World) -> None:
+    jobs = world.enqueue_many(f"j{i}" for i in range(200))
+    store = world.open_async()
+    for number in range(20):
+        world.worker(f"w{number}")
+    claims = [Claim(queue="q", worker=f"w{number}", n=1, slots=10) for number in range(20)]
+    replies = await asyncio.gather(*map(store.call, claims))
+    assert sorted(job for reply in replies for job in ids(reply.jobs)) == sorted(jobs)
+    await store.aclose()
 
 
 def test_g2_a_claim_takes_no_more_than_its_slots(world: World) -> None:
