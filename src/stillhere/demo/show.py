@@ -27,6 +27,9 @@ from stillhere.ports.inspector import Jobs, WorkerRecord, Workers
 _QUEUE = "default"
 _TICK_S = 0.1
 _START_S = 10.0
+_RESERVE_S = 5.0
+"""Of the limit: for the recovery, for what runs late, and for the end."""
+_SHORTEST_S = 3.0
 
 
 @dataclass
@@ -63,7 +66,7 @@ class Show:
             wanted = expected(self.files)
             self._wait_for_workers()
             begun = time.monotonic()
-            self._long = self.client.sender(LONG).enqueue_sync(seconds=self.plan.long_s, limit=self.plan.files)
+            self._long = self.client.sender(LONG).enqueue_sync(seconds=self._long_seconds(), limit=self.plan.files)
             while not self._is_over(begun):
                 self._send_shorts(time.monotonic() - begun)
                 self._draw(self._look())
@@ -75,6 +78,11 @@ class Show:
             self.client.close()
 
     # ----------------------------------------------------------------------------------------------------- deeds
+
+    def _long_seconds(self) -> float:
+        """As planned; less on a machine that was slow to start the workers, so that all of it fits into the limit."""
+        left = self.plan.limit_s - (time.monotonic() - self.screen.begun) - _RESERVE_S
+        return max(_SHORTEST_S, min(self.plan.long_s, left))
 
     def _start_workers(self) -> None:
         options = ["-p", str(self.plan.workers), "-c", "1", "--lease", f"{self.plan.lease_s:g}s", "--grace", "1s"]
