@@ -18,6 +18,7 @@ from stillhere.ports.backend import End, Look, Register, Renew
 from stillhere.ports.inspector import Audit, Status
 from stillhere.stores import open_async, open_sync
 from stillhere.worker.board import Board, Phase
+from stillhere.worker.child import fetcher
 from stillhere.worker.child import worker as module
 from stillhere.worker.child.worker import Options, Worker
 from tests.support.servers import RedisServer
@@ -308,6 +309,26 @@ async def test_a_drain_lets_jobs_end_and_leaves_no_worker_behind(bench: Bench) -
     assert bench.sync.call(Status(queue="default")).workers == 0
 
 
+async def test_a_drain_hands_back_at_once_what_has_not_started(bench: Bench) -> None:
+    @bench.app.task
+    async def never() -> None:
+        raise AssertionError("it must not start")
+
+    async with bench.worker(grace_ms=60_000) as worker:
+        await bench.until(lambda: worker.board.phase == Phase.RUN)
+
+        async def in_doubt(queue: str, sent: float) -> bool:
+            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+        worker.fetcher._beyond_doubt = in_doubt  # type: ignore[method-assign]
+        handle = await never.enqueue()
+        await bench.until(lambda: len(worker.holdings) == 1)
+        worker.drain()
+        assert await asyncio.wait_for(result_of(worker), 5) == 0
+    record = bench.look(handle)
+    assert (record.state, record.failures, record.losses) == ("ready", 0, 0)
+
+
 async def test_g5_at_the_end_of_the_grace_runs_are_interrupted_and_charged_nothing(bench: Bench) -> None:
     started = asyncio.Event(), threading.Event()
 
@@ -375,6 +396,23 @@ async def test_a_burst_ends_when_nothing_is_left_also_what_comes_later(bench: Be
     async with bench.worker(burst=True, slots=1) as worker:
         assert await asyncio.wait_for(result_of(worker), WAIT_S) == 0
     assert seen == ["first", "second", "third", "third"]
+
+
+async def test_g10_a_burst_looks_once_more_after_the_last_job(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetcher, "POLL_S", 60.0)
+    seen: list[int] = []
+
+    @bench.app.task
+    async def chain(left: int) -> None:
+        seen.append(left)
+        if left:
+            await chain.enqueue(left - 1)
+
+    await chain.enqueue(3)
+    async with bench.worker(burst=True, slots=4) as worker:
+        worker.ear._on_hint = lambda _: None  # every hint is lost
+        assert await asyncio.wait_for(result_of(worker), WAIT_S) == 0
+    assert seen == [3, 2, 1, 0]
 
 
 async def test_a_burst_on_empty_queues_ends_at_once(bench: Bench) -> None:
