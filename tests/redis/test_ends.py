@@ -9,7 +9,7 @@ import pytest
 
 from stillhere.backends.redis.scripts import Scripts
 from stillhere.domain.job import Grant, OutcomeKind, Verdict
-from stillhere.ports.backend import Checkpoint, Retry
+from stillhere.ports.backend import Cancel, Checkpoint, Retry
 from tests.redis.kit import LEASE_MS, MakeQueue, Queue
 
 
@@ -310,6 +310,16 @@ class TestParked:
         jobs = q.take("v")
         assert [job.id for job in jobs] == ["a", "b"]
         assert q.look("a").reason is None
+        assert q.raw.exists(q.key("parks")) == 0
+
+    def test_a_cancelled_one_is_not_waited_for_any_more(self, q: Queue) -> None:
+        q.register("w", tasks=["other"])
+        q.enqueue("a")
+        q.take("w")
+        assert q.call(Cancel(queue="q", job="a")).changed
+        assert (q.status().parked, q.status().parked_tasks) == (0, [])
+        q.register("v")
+        assert q.take("v") == []
         assert q.raw.exists(q.key("parks")) == 0
 
     def test_a_newer_record_waits_for_a_newer_worker(self, q: Queue) -> None:

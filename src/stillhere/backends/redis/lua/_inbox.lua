@@ -29,7 +29,7 @@ local function by_name(flat)
 end
 
 local function named_job(fields)
-  local id = by_name(fields).id
+  local id = fields[1] == 'id' and fields[2] or by_name(fields).id -- ours come first
   return is_id(id) and id or nil
 end
 

@@ -29,8 +29,9 @@ end
 
 local parked, parked_tasks = 0, {}
 for _, need in ipairs(call('SMEMBERS', key('parks'))) do
-  parked = parked + call('ZCARD', key('park:' .. need))
-  add(parked_tasks, (string.match(need, '^task:(.*)$')))
+  local count = call('ZCARD', key('park:' .. need))
+  parked = parked + count
+  if count > 0 then add(parked_tasks, (string.match(need, '^task:(.*)$'))) end
 end
 table.sort(parked_tasks)
 
