@@ -21,6 +21,7 @@ from stillhere.worker.board import Board, Phase
 from stillhere.worker.child import fetcher
 from stillhere.worker.child import worker as module
 from stillhere.worker.child.worker import Options, Worker
+from stillhere.worker.timeline import Timeline
 from tests.support.servers import RedisServer
 
 LEASE_MS = 1_000
@@ -353,6 +354,26 @@ async def test_g5_at_the_end_of_the_grace_runs_are_interrupted_and_charged_nothi
     for handle in handles:
         record = bench.look(handle)
         assert (record.state, record.interruptions, record.failures, record.losses) == ("ready", 1, 0, 0)
+
+
+async def test_a_second_order_only_brings_the_end_nearer(bench: Bench) -> None:
+    over = asyncio.Event()
+
+    @bench.app.task
+    async def stubborn() -> None:
+        while not over.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await over.wait()
+
+    async with bench.worker(grace_ms=500) as worker:
+        handle = await stubborn.enqueue()
+        await bench.until(lambda: worker.executor._places.running)
+        worker.drain()
+        worker.drain(Timeline.of(60.0))
+        assert await asyncio.wait_for(result_of(worker), 5) == 1
+        over.set()
+        await bench.until(lambda: bench.look(handle).state == "succeeded")
+    bench.end(worker)
 
 
 async def test_g5_a_run_that_has_not_ended_is_not_handed_back(bench: Bench) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -130,8 +131,7 @@ class Worker:
         self.orphan = False
         self._leaving = False
         self._told: asyncio.Future[None] = self._loop.create_future()
-        self._timeline = Timeline.of(options.grace_ms / 1000)
-        self._told_at = 0.0
+        self._cancel_at = self._leave_at = math.inf
 
     # -------------------------------------------------------------------------------------------------- its life
 
@@ -152,12 +152,13 @@ class Worker:
         return await self._leave()
 
     def drain(self, timeline: Timeline | None = None) -> None:
-        """Stop claiming, let runs end for the grace period, leave. Again with a shorter timeline: sooner."""
-        if timeline is not None or not self._told.done():
-            self._timeline = timeline or self._timeline
-            self._told_at = boottime()
+        """Stop claiming, let runs end for the grace period, leave. A second order may only bring the end nearer."""
+        now, timeline = boottime(), timeline or Timeline.of(self.options.grace_ms / 1000)
+        self._cancel_at = min(self._cancel_at, now + timeline.cancel)
+        self._leave_at = min(self._leave_at, now + timeline.leave)
         self.board.phase = max(self.board.phase, Phase.DRAIN)
         if not self._told.done():
+            log.info("Claiming nothing more; %d runs may end within %.3g s.", len(self.holdings), timeline.cancel)
             self._told.set_result(None)
 
     async def _work(self) -> None:
@@ -176,10 +177,10 @@ class Worker:
             if not run.started:
                 self.executor.stop(run, "shutdown")
         while self.holdings.active() or not self.settler.idle:
-            passed = boottime() - self._told_at
-            if passed >= self._timeline.leave:
+            now = boottime()
+            if now >= self._leave_at:
                 return
-            if passed >= self._timeline.cancel:
+            if now >= self._cancel_at:
                 for run in self.holdings.active():
                     self.executor.stop(run, "shutdown")
             await self.crew.first(timeout=DRAIN_LOOK_S)
