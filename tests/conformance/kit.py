@@ -65,6 +65,10 @@ LEASE = 30_000
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 
 
+EVER = 1 << 50
+"""A lease-clock time after everything."""
+
+
 class Time:
     """The store's clock, in ms since 1970, as this test has it."""
 
@@ -258,7 +262,8 @@ class Worker:
 
     def renew(self, *, answered: int | None = None, hand_back: bool = False) -> Renewed:
         """Its supervisor's voice."""
-        return self.call(Renew, answered=self.answered if answered is None else answered, hand_back=hand_back)
+        number = self.answered if answered is None else answered
+        return self.call(Renew, answered=number, hand_back=EVER if hand_back else 0)
 
     def settle(self, grant: Grant, kind: OutcomeKind = OutcomeKind.SUCCEEDED, **fields: Any) -> SettledOne:
         return self.settle_many([outcome(grant, kind, **fields)])[0]

@@ -82,7 +82,7 @@ VERBS: dict[str, Make] = {
     "beat with nothing": lambda _: Beat(queue="q", worker="w", answered=1),
     "beat of a drain": lambda grant: Beat(queue="q", worker="w", answered=1, held=[pair(grant)], lease_ms=SECOND),
     "renew": lambda _: Renew(queue="q", worker="w", answered=1),
-    "renew and hand back": lambda _: Renew(queue="q", worker="w", answered=1, hand_back=True),
+    "renew and hand back": lambda _: Renew(queue="q", worker="w", answered=1, hand_back=1 << 50),
     "checkpoint": lambda grant: Checkpoint(
         queue="q", worker="w", job=grant.id, token=grant.token, number=1, value='"here"'
     ),

@@ -26,6 +26,7 @@ from stillhere.ports.backend import (
     Sweep,
     Swept,
     Tick,
+    Ticked,
     Verb,
 )
 from tests.model.world import LEASE_MS, QUEUE, World
@@ -42,17 +43,22 @@ class Node:
         self.world, self.name, self.until = world, name, until
         self.plan: LeasePlan = plan_for(LEASE_MS / 1000)
         self.births = 0
+        self.silent_since = 0
         self.frozen_until = 0
+        """The child does nothing: its loop is blocked, or the whole group stands still."""
+        self.stopped_until = 0
+        """The supervisor does nothing either."""
         self.cut_until = 0
+        self.ticked = 0
         self.dead = True
         self.supervised = True
         self.trouble_free = False
         self.born()
-        self._every(500, self._supervise_tick)
-        self._every(self.plan.renew_every * 1000, self._renew)
-        self._every(self.plan.sweep_every * 1000, self._sweep)
-        self._every(self.plan.renew_every * 1000, self._beat)
-        self._every(1_000, self._claim)
+        self._every(500, self._supervise_tick, lambda: self.stopped_until)
+        self._every(self.plan.renew_every * 1000, self._renew, lambda: self.stopped_until)
+        self._every(self.plan.sweep_every * 1000, self._sweep, lambda: self.stopped_until)
+        self._every(self.plan.renew_every * 1000, self._beat, lambda: self.frozen_until)
+        self._every(1_000, self._claim, lambda: self.frozen_until)
 
     # -------------------------------------------------------------------------------------------------- its life
 
@@ -69,7 +75,6 @@ class Node:
         self.held: dict[str, Grant] = {}
         self.running: set[str] = set()
         self.settling: dict[str, Outcome] = {}
-        self.last_seen = self.world.now
         self._register()
 
     def _here(self, worker: str, do: Callable[[], None]) -> Callable[[], None]:
@@ -81,7 +86,6 @@ class Node:
             if self.world.now < self.frozen_until:
                 self.world.at(self.frozen_until, act)
                 return
-            self.last_seen = self.world.now
             do()
 
         return act
@@ -94,12 +98,12 @@ class Node:
             cut=lambda: self.world.now < self.cut_until,
         )
 
-    def _every(self, ms: float, do: Callable[[], None]) -> None:
+    def _every(self, ms: float, do: Callable[[], None], still_until: Callable[[], int]) -> None:
         """Call it again and again, with jitter, whether the child lives or not: `do` looks for itself."""
 
         def turn() -> None:
-            if self.world.now < self.frozen_until:
-                self.world.at(self.frozen_until, turn)
+            if self.world.now < still_until():
+                self.world.at(still_until(), turn)
                 return
             do()
             self.world.after(ms * self.world.dice.uniform(0.9, 1.1), turn)
@@ -243,7 +247,7 @@ class Node:
 
     def _alive(self, worker: str) -> bool:
         """Whether this holder lives, moves, and knows no doubt."""
-        return not self.dead and self.worker == worker and self.world.now >= self.frozen_until and self.trusted()
+        return not self.dead and self.worker == worker and self.world.now >= self.stopped_until and self.trusted()
 
     def _stopped(self, job: str) -> None:
         self.running.discard(job)
@@ -307,14 +311,18 @@ class Node:
             self.world.send(verb, reply, cut=lambda: self.world.now < self.cut_until)
 
     def _supervise_tick(self) -> None:
-        self._supervisor_send(Tick(queue=QUEUE), lambda _: None)
+        def heard(answer: Ticked) -> None:
+            self.ticked = max(self.ticked, answer.lease_clock)
+
+        self._supervisor_send(Tick(queue=QUEUE), heard)
 
     def _renew(self) -> None:
         if self.dead or not self.registered:
             return
         worker, sent = self.worker, self.world.now
-        silent = self.world.now - self.last_seen > SILENT_MS
-        verb = Renew(queue=QUEUE, worker=worker, answered=self.answered, hand_back=silent)
+        silent = self.world.now < self.frozen_until and self.world.now - self.silent_since > SILENT_MS
+        hand_back = self.ticked if silent else 0
+        verb = Renew(queue=QUEUE, worker=worker, answered=self.answered, hand_back=hand_back)
 
         def heard(answer: Renewed) -> None:
             if answer.standing == "ok" and self.worker == worker and not self.dead:
@@ -346,7 +354,9 @@ class Node:
             return
         roll = world.dice.random()
         if roll < 0.3:
+            self.silent_since = world.now
             self.frozen_until = world.now + round(world.dice.uniform(500, 90_000))
+            self.stopped_until = self.frozen_until if world.dice.random() < 0.5 else 0
         elif roll < 0.55:
             self.cut_until = world.now + round(world.dice.uniform(500, 90_000))
         elif roll < 0.85:

@@ -105,6 +105,7 @@ class World:
         self.now = 1_800_000_000_000
         self.step_ms = 0
         self.weather = Weather()
+        self.steps_ms: tuple[int, ...] = (-3_600_000, -60_000, -2_000, 2_000, 60_000, 3_600_000)
         self.away_until = 0
         self.store = open_store(lambda: self.now + self.step_ms)
         self.judge = Judge(self)
@@ -162,7 +163,7 @@ class World:
         if roll < 0.4:
             self.away_until = self.now + round(self.dice.choice([3_000, 20_000, 60_000, 200_000]))
         elif roll < 0.8:
-            self.step_ms += round(self.dice.choice([-3_600_000, -60_000, -2_000, 2_000, 60_000, 3_600_000]))
+            self.step_ms += self.dice.choice(self.steps_ms)
         self.after(self.dice.uniform(20_000, 120_000), lambda: self.trouble(until))
 
     def state_of(self, job: str) -> Any:

@@ -40,6 +40,10 @@ START = 1_800_000_000_000
 LEASE_MS = 30_000
 
 
+EVER = 1 << 50
+"""A lease-clock time after everything."""
+
+
 class Queue:
     """One queue, seen by producers, workers and supervisors; `now` is the store's time in ms."""
 
@@ -116,7 +120,7 @@ class Queue:
     def renew(self, worker: str, *, answered: int | None = None, hand_back: bool = False) -> Renewed:
         """The supervisor's voice."""
         number = self.claims.get(worker, 0) if answered is None else answered
-        return self.call(Renew(queue=self.name, worker=worker, answered=number, hand_back=hand_back))
+        return self.call(Renew(queue=self.name, worker=worker, answered=number, hand_back=EVER if hand_back else 0))
 
     def beat(self, worker: str, *held: Grant, answered: int | None = None, lease_ms: int | None = None) -> BeatReply:
         """The worker's own voice."""

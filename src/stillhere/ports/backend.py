@@ -249,12 +249,14 @@ class Renewed(msgspec.Struct, frozen=True, kw_only=True):
 class Renew(Verb[Renewed], frozen=True, kw_only=True):
     """The supervisor's voice: keep a worker's lease alive, pass on its highest answered claim.
 
-    `hand_back`: the child's loop has been silent; what it was granted under a higher number is ready again at once.
+    `hand_back`: the child's loop has been silent; what it was granted under a higher number is ready again at once, if
+    it was granted before this time of the lease clock (0: nothing is handed back). The bound makes a late copy of the
+    request harmless: what the child claims after it has woken was granted later than any tick seen before.
     """
 
     worker: str
     answered: int
-    hand_back: bool = False
+    hand_back: int = 0
 
 
 class Ticked(msgspec.Struct, frozen=True, kw_only=True):

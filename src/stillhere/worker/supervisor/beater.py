@@ -74,6 +74,7 @@ class Beater(threading.Thread):
         self._dice = random.Random()
         self._clock = RenewalClock(plan, self._dice)
         self._gap_s = plan.gap_s
+        self._lease_clocks: dict[str, int] = {}
         self._tick_at = self._sweep_at = 0.0
         self._found_over: deque[tuple[str, str]] = deque()
         self._nudged = threading.Event()
@@ -146,7 +147,12 @@ class Beater(threading.Thread):
         self._clock.sent(sent)
         spoken_for = [(child, child.worker) for child in self._children() if child.vouched]
         verbs = [
-            Renew(queue=queue, worker=worker, answered=child.board.answered(index), hand_back=child.silent)
+            Renew(
+                queue=queue,
+                worker=worker,
+                answered=child.board.answered(index),
+                hand_back=self._lease_clocks.get(queue, 0) if child.is_silent else 0,
+            )
             for child, worker in spoken_for
             for index, queue in enumerate(child.queues)
         ]
@@ -194,7 +200,9 @@ class Beater(threading.Thread):
                 log.warning("The supervisor's ticks and sweeps fail, though renewals may not. %s", error)
 
     def _tick(self, bound: float) -> None:
-        replies = self._store.call_many([Tick(queue=queue) for queue in self._queues()], timeout=bound)
+        queues = self._queues()
+        replies = self._store.call_many([Tick(queue=queue) for queue in queues], timeout=bound)
+        self._lease_clocks = {queue: reply.lease_clock for queue, reply in zip(queues, replies, strict=True)}
         self._gap_s = min(reply.gap_ms for reply in replies) / 1000
         self._tick_at = boottime() + self._gap_s / 2
         if suspects := sum(reply.suspects for reply in replies):

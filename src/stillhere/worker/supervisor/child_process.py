@@ -16,6 +16,7 @@ import secrets
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from stillhere.domain.attribution import Seen, exit_reason
 from stillhere.ports.backend import Lanes
@@ -27,6 +28,7 @@ from stillhere.worker.supervisor import processes
 
 log = logging.getLogger("stillhere.supervisor")
 
+PROGRAM = ("-m", "stillhere.worker.child")
 SILENT_S = 1.0
 LOOK_CLOSER_S = 0.25
 """A loop that has not ticked for so long may belong to a process that is writing a core dump."""
@@ -38,7 +40,7 @@ _WARN_EVERY_S = 60.0
 class ChildProcess:
     """A child from its start to its burial. Only the supervisor's main thread changes it; the beater reads."""
 
-    def __init__(self, settings: WorkerSettings, lanes: Lanes) -> None:
+    def __init__(self, settings: WorkerSettings, lanes: Lanes, program: Sequence[str] = PROGRAM) -> None:
         """Start it; on the main thread only. Raises `OSError` when there is no memory or no process to be had."""
         self.lanes: Lanes = lanes
         self._settings = settings
@@ -52,7 +54,7 @@ class ChildProcess:
         try:
             self.channel, theirs = Channel.pair()
             with theirs:
-                self._popen = self._exec(theirs.fileno())
+                self._popen = self._exec(program, theirs.fileno())
         except OSError:
             self.board.close()
             raise
@@ -76,17 +78,14 @@ class ChildProcess:
         self._void: tuple[float, set[tuple[int, str, int]]] | None = None
         self.channel.send(m="start", settings=settings.to_json(), worker=self._first_worker, lanes=lanes)
 
-    def _exec(self, control: int) -> subprocess.Popen[bytes]:
+    def _exec(self, program: Sequence[str], control: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [
-                sys.executable, "-m", "stillhere.worker.child",
-                "--board", str(self.board.fd), "--control", str(control),
-            ],
+            [sys.executable, *program, "--board", str(self.board.fd), "--control", str(control)],
             stdin=subprocess.DEVNULL,
             pass_fds=[self.board.fd, control],
             start_new_session=True,
             env=os.environ | {processes.MARK: self.mark},
-        )  # fmt: skip
+        )
 
     # ------------------------------------------------------------------------------------------------- vouching
 
@@ -114,6 +113,11 @@ class ChildProcess:
             log.info("Child %d: its event loop moves again, after %.1f s.", self.pid, now - self._silent_since)
         self.silent = silent
         return newly
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether its loop is silent at this moment: asked last before a hand-back, since it may have woken."""
+        return self._silence() > SILENT_S
 
     def _silence(self) -> float:
         """Seconds since its loop ticked last; 0 for a child that has no loop yet, or none any more."""

@@ -76,12 +76,12 @@ end
 
 -- The named fields of a worker's record; `lease_ms` is there as long as the record is.
 local function worker_record(id, ...)
-  local values = call('HMGET', key('w:' .. id), 'lease_ms', 'gone', 'cn', 'conf', 'last', ...)
+  local values = call('HMGET', key('w:' .. id), 'lease_ms', 'gone', 'cn', 'conf', 'last', 'granted', ...)
   local found = {
     id = id, lease_ms = tonumber(values[1] or nil), gone = values[2] or nil,
-    cn = int(values[3]), conf = int(values[4]), last = values[5] or '',
+    cn = int(values[3]), conf = int(values[4]), last = values[5] or '', granted = int(values[6]),
   }
-  for i, name in ipairs({...}) do found[name] = values[5 + i] or nil end
+  for i, name in ipairs({...}) do found[name] = values[6 + i] or nil end
   return found
 end
 

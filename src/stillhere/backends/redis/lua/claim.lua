@@ -48,7 +48,8 @@ for _, granted in ipairs(jobs) do
   add(holds, granted.id, whole(granted.token) .. ' ' .. n)
 end
 me.conf = math.max(me.conf, n - 1)
-call('HSET', key('w:' .. worker), 'cn', n, 'conf', me.conf, 'last', table.concat(ids, ' '), 'seen', now)
+call('HSET', key('w:' .. worker), 'cn', n, 'conf', me.conf, 'last', table.concat(ids, ' '), 'granted', lease,
+  'seen', now)
 if #holds > 0 then
   call('HSET', key('h:' .. worker), unpack(holds))
   call('ZADD', key('unconf'), lease + me.lease_ms, worker)

@@ -1,11 +1,12 @@
 -- The supervisor's voice: keep a worker alive, and pass on the number of its highest answered claim.
 --
--- `hand_back`: the worker's own loop is silent, so what it was granted above that number is unseen and goes back now.
--- Late: the lease end never moves backwards, and the number only rises.
+-- `hand_back`: the worker's own loop is silent, so what it was granted above that number, before this time of the lease
+-- clock, is unseen and goes back now. Late: the lease end never moves backwards, the number only rises, and a grant that
+-- was made after the worker woke is younger than the time that the request carries.
 --
 -- mode: write
 -- uses: lanes ends
--- args: worker answered:int hand_back:flag
+-- args: worker answered:int hand_back:int
 -- reply: {standing, returned}
 -- guarantees: G4 G11 G13
 
@@ -17,6 +18,7 @@ end
 call('ZADD', key('w'), 'XX', 'GT', lease + me.lease_ms, worker)
 me.conf = math.max(me.conf, answered)
 call('HSET', key('w:' .. worker), 'conf', me.conf, 'seen', now)
-local returned = hand_back and take_back(me) or {}
-if hand_back or me.conf >= me.cn then call('ZREM', key('unconf'), worker) end
+local unseen = me.granted < hand_back
+local returned = unseen and take_back(me) or {}
+if unseen or me.conf >= me.cn then call('ZREM', key('unconf'), worker) end
 return {standing = 'ok', returned = returned}
