@@ -50,14 +50,15 @@ def test_a_second_signal_ends_now(stage: Stage) -> None:
 
 def test_a_wedged_c_call_does_not_keep_the_process_alive(stage: Stage) -> None:
     worker = stage.ready_worker("-c", "2", "--grace", "1s", lease=10)
-    jobs = [stage.add("wedge", 60.0), stage.add("hold_gil", 60.0)]
-    for job in jobs:
-        stage.started(job)
+    jobs = []
+    for task in ("wedge", "hold_gil"):  # one after the other: beside a held GIL nothing else can even begin
+        jobs.append(stage.add(task, 60.0))
+        stage.started(jobs[-1])
     started = time.monotonic()
     worker.terminate()
     assert worker.wait(8) == 70, "something had to be killed"
     assert time.monotonic() - started < 6
-    stage.ready_worker("-p", "2", "-c", "1")  # a process each: beside a held GIL nothing else can even begin
+    stage.ready_worker("-p", "2", "-c", "1")  # a process each
     for job in jobs:
         stage.started(job, 2, timeout=5)
     assert [(stage.record(job).interruptions, stage.record(job).losses) for job in jobs] == [(1, 0), (1, 0)]
