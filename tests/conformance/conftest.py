@@ -13,11 +13,12 @@ import pytest
 from stillhere.backends.redis.scripts import SCRIPTS
 from stillhere.ports.backend import Hints
 from tests.conformance import broken
-from tests.conformance.doors import Door, RedisDoor
+from tests.conformance.doors import Door, MemoryDoor, RedisDoor
 from tests.conformance.kit import Listen, World
 
 Open = Callable[[pytest.FixtureRequest, str], Door]
 STORES: dict[str, Open] = {
+    "memory": lambda _, namespace: MemoryDoor(namespace),
     "valkey": lambda request, namespace: RedisDoor(request.getfixturevalue("valkey_server"), namespace),
     "redis62": lambda request, namespace: RedisDoor(request.getfixturevalue("redis62_server"), namespace),
 }

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from stillhere.backends.memory.model import Job, Queue
+from stillhere.backends.memory.store import forget, space_of
+from stillhere.domain.states import State
 from tests.support.servers import RedisServer
 
 
@@ -78,3 +81,38 @@ class RedisDoor:
         lane = self.key("s:5:m")
         self.raw.xreadgroup("stillhere", "stranger", {lane: ">"})
         self.raw.xgroup_delconsumer(lane, "stillhere", "stranger")
+
+
+class MemoryDoor:
+    """The store in memory, which has no indexes apart from its jobs: what cannot be broken so is not in `damages`."""
+
+    def __init__(self, namespace: str) -> None:
+        self.url, self.namespace = f"memory://{namespace}", namespace
+        self.space = space_of(self.url, namespace)
+        self.damages: dict[str, Callable[[], object]] = {
+            "nowhere": lambda: self.queue.places["5:m"].remove("ready"),
+            "twice": lambda: self.queue.places["soon"].add("ready", 1),
+            "wrong_place": lambda: setattr(self._job("scheduled"), "state", State.READY),
+            "orphan_entry": lambda: self.queue.places["5:m"].add("nobody", 1),
+            "no_owner": lambda: self.queue.workers.pop("w"),
+            "ttl_on_live": lambda: self.queue.jobs.expire("ready", 1 << 62),
+            "unique": lambda: self.queue.unique.pop(("t", "u")),
+        }
+
+    @property
+    def queue(self) -> Queue:
+        return self.space.queue("q")
+
+    def age(self, ms: int) -> None:
+        self.space.aged_ms += ms
+
+    def close(self) -> None:
+        forget(self.url, self.namespace)
+
+    def lose_index(self) -> bool:
+        return False
+
+    def _job(self, id: str) -> Job:
+        job = self.queue.jobs.get(id)
+        assert job is not None
+        return job
