@@ -78,7 +78,12 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_what_a_killed_child_ran_is_still_there_and_its_fork_changed_nothing(board: Board) -> None:
-    child = subprocess.run([sys.executable, "-c", CHILD, str(board.fd)], pass_fds=[board.fd], check=False)
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD, str(board.fd)],
+        pass_fds=[board.fd],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
     assert child.returncode == -signal.SIGKILL
     assert (board.worker, board.phase) == ("w-1", Phase.RUN)
     assert [(slot.job, slot.token, slot.state) for slot in board.taken()] == [("job-1", 7, SlotState.STARTED)]

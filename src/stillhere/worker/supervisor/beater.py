@@ -1,10 +1,10 @@
 """The beater: the thread that speaks for all children, ticks the lease clock and sweeps.
 
-One round trip renews all children in all queues. Nothing else that this thread asks of the store may delay a renewal:
-each such call is bounded by the time that is left until the next one is due, a long release of a dead host's jobs is
-cut into calls with a look at the clock between them, and after a call that failed nothing else is asked until a renewal
-has come through. The answers are few: confirmed (written on the child's board: it is the second witness of trust), or
-`gone` (told to the main thread).
+One round trip renews all children in all queues, and ticks. Nothing else that this thread asks of the store may delay
+a renewal: each such call is bounded by the time that is left until the next one is due, a long release of a dead host's
+jobs is cut into calls with a look at the clock between them, and after a call that failed nothing else is asked until a
+renewal has come through. The answers are few: confirmed (written on the child's board: it is the second witness of
+trust), or `gone` (told to the main thread).
 
 A child that drains holds a short lease, so while one does all are renewed at its pace.
 
@@ -19,12 +19,12 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from stillhere.domain.errors import ConfigurationError, StillhereError
 from stillhere.domain.job import Verdict
 from stillhere.domain.lease import LeasePlan, RenewalClock, jittered
-from stillhere.ports.backend import End, Renew, Sweep, SyncStore, Tick
+from stillhere.ports.backend import End, Renew, Sweep, SyncStore, Tick, Ticked, Verb
 from stillhere.worker.board import Phase
 from stillhere.worker.clock import boottime, boottime_ns
 from stillhere.worker.supervisor.child_process import ChildProcess
@@ -75,6 +75,7 @@ class Beater(threading.Thread):
         self._clock = RenewalClock(plan, self._dice)
         self._gap_s = plan.gap_s
         self._lease_clocks: dict[str, int] = {}
+        self._silent: set[int] = set()
         self._tick_at = self._sweep_at = 0.0
         self._found_over: deque[tuple[str, str]] = deque()
         self._nudged = threading.Event()
@@ -143,15 +144,23 @@ class Beater(threading.Thread):
         self._nudged.clear()
 
     def _renew(self) -> None:
+        """One round trip: a tick of each queue, then a renewal of each vouched child in each of its queues.
+
+        A hand-back goes by the lease clock as it was last read, so the one at once after a child has fallen silent may
+        know too old a time: a second renewal with the time that the first one brought back follows.
+        """
         sent, sent_ns = boottime(), boottime_ns()
         self._clock.sent(sent)
+        queues = self._queues()
         spoken_for = [(child, child.worker) for child in self._children() if child.vouched]
-        verbs = [
+        silent = {child.pid for child, _ in spoken_for if child.is_silent}
+        verbs: list[Verb[Any]] = [Tick(queue=queue) for queue in queues]
+        verbs += [
             Renew(
                 queue=queue,
                 worker=worker,
                 answered=child.board.answered(index),
-                hand_back=self._lease_clocks.get(queue, 0) if child.is_silent else 0,
+                hand_back=self._lease_clocks.get(queue, 0) if child.pid in silent else 0,
             )
             for child, worker in spoken_for
             for index, queue in enumerate(child.queues)
@@ -166,6 +175,11 @@ class Beater(threading.Thread):
         self._clock.confirmed(sent)
         self._healthy = True
         self._recovered()
+        self._ticked(queues, replies[: len(queues)])
+        if silent - self._silent:
+            self._clock.hurry()
+        self._silent = silent
+        replies = replies[len(queues) :]
         for child, worker in spoken_for:
             own, replies = replies[: len(child.queues)], replies[len(child.queues) :]
             if any(reply.standing == "gone" for reply in own):
@@ -201,7 +215,9 @@ class Beater(threading.Thread):
 
     def _tick(self, bound: float) -> None:
         queues = self._queues()
-        replies = self._store.call_many([Tick(queue=queue) for queue in queues], timeout=bound)
+        self._ticked(queues, self._store.call_many([Tick(queue=queue) for queue in queues], timeout=bound))
+
+    def _ticked(self, queues: list[str], replies: list[Ticked]) -> None:
         self._lease_clocks = {queue: reply.lease_clock for queue, reply in zip(queues, replies, strict=True)}
         self._gap_s = min(reply.gap_ms for reply in replies) / 1000
         self._tick_at = boottime() + self._gap_s / 2

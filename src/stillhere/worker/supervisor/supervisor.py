@@ -22,7 +22,7 @@ import queue
 import selectors
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -36,7 +36,7 @@ from stillhere.worker.settings import WorkerSettings
 from stillhere.worker.supervisor import processes
 from stillhere.worker.supervisor.backoff import Backoff
 from stillhere.worker.supervisor.beater import Beater
-from stillhere.worker.supervisor.child_process import ChildProcess
+from stillhere.worker.supervisor.child_process import PROGRAM, ChildProcess
 from stillhere.worker.supervisor.greeting import greeting, refusal
 from stillhere.worker.supervisor.line import Line
 from stillhere.worker.supervisor.nursery import Death, Nursery
@@ -61,9 +61,15 @@ class OpenStore(Protocol):
 class Supervisor:
     """One `stillhere worker`."""
 
-    def __init__(self, settings: WorkerSettings, open_store: OpenStore, wakeup: tuple[int, int]) -> None:
-        """`wakeup`: both ends of the pipe into which signals write; neither blocks."""
-        self._settings = settings
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        open_store: OpenStore,
+        wakeup: tuple[int, int],
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
+        """`wakeup`: both ends of the pipe into which signals write, neither blocking; `program`: the child's."""
+        self._settings, self._program = settings, program
         self._open_store = open_store
         self._plan = plan_for(settings.lease_ms / 1000)
         self._selector = selectors.DefaultSelector()
@@ -197,7 +203,9 @@ class Supervisor:
 
     def _start(self, lanes: Lanes) -> None:
         try:
-            child = ChildProcess(self._settings, "both" if lanes == "pool" and self._settings.slots == 1 else lanes)
+            if lanes == "pool" and self._settings.slots == 1:
+                lanes = "both"  # what it runs is alone anyhow
+            child = ChildProcess(self._settings, lanes, self._program)
         except OSError as error:
             log.error("A worker process cannot be started: %s", error)  # noqa: TRY400 - the system's words say it all
             self._failed_to_start(self._nursery.failed_start(lanes, str(error), boottime()), str(error))
