@@ -34,6 +34,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
     "settle-without-token": (Fault("settle", "or int(j.token) ~= outcome.token or j.worker ~= worker", ""),),
     "wall-clock-leases": (Fault("*", "lease = lease + math.min(step, gap)", "lease = lease + step"),),
     "token-from-time-only": (Fault("claim", "math.max(int(j.token) + 1, micros)", "micros"),),
+    "hand-back-without-bound": (Fault("renew", "me.granted < hand_back", "hand_back > 0"),),
     "late-checkpoint-wins": (Fault("checkpoint", "and number <= tonumber(last)", "and false"),),
     "unanswered-for-ever": (Fault("sweep", "add(returned, unpack(take_back(me)))", ""),),
     "bystanders-charged": (Fault("end", "int(j._cn) > me.conf and 'bystander' or ", ""),),

@@ -63,8 +63,6 @@ Listen = Callable[[str], Hints]
 START = 1_800_000_000_000
 LEASE = 30_000
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
-
-
 EVER = 1 << 50
 """A lease-clock time after everything."""
 
@@ -260,10 +258,10 @@ class Worker:
         number = self.answered if answered is None else answered
         return self.call(Beat, answered=number, held=[pair(grant) for grant in held], lease_ms=lease_ms)
 
-    def renew(self, *, answered: int | None = None, hand_back: bool = False) -> Renewed:
-        """Its supervisor's voice."""
+    def renew(self, *, answered: int | None = None, hand_back: int = 0) -> Renewed:
+        """Its supervisor's voice; `hand_back`: the lease clock as the supervisor last saw it."""
         number = self.answered if answered is None else answered
-        return self.call(Renew, answered=number, hand_back=EVER if hand_back else 0)
+        return self.call(Renew, answered=number, hand_back=hand_back)
 
     def settle(self, grant: Grant, kind: OutcomeKind = OutcomeKind.SUCCEEDED, **fields: Any) -> SettledOne:
         return self.settle_many([outcome(grant, kind, **fields)])[0]

@@ -37,7 +37,7 @@ from stillhere.ports.backend import (
 )
 from stillhere.ports.inspector import Audit, Jobs, Pause, Purge, Queues, Status, Workers
 from stillhere.stores import open_async, open_sync
-from tests.conformance.kit import LEASE, MINUTE, SECOND, World, ids, outcome, pair
+from tests.conformance.kit import EVER, LEASE, MINUTE, SECOND, World, ids, outcome, pair
 from tests.support.proxy import Proxy
 
 Make = Callable[[Grant], Verb[Any]]
@@ -82,7 +82,7 @@ VERBS: dict[str, Make] = {
     "beat with nothing": lambda _: Beat(queue="q", worker="w", answered=1),
     "beat of a drain": lambda grant: Beat(queue="q", worker="w", answered=1, held=[pair(grant)], lease_ms=SECOND),
     "renew": lambda _: Renew(queue="q", worker="w", answered=1),
-    "renew and hand back": lambda _: Renew(queue="q", worker="w", answered=1, hand_back=1 << 50),
+    "renew and hand back": lambda _: Renew(queue="q", worker="w", answered=1, hand_back=EVER),
     "checkpoint": lambda grant: Checkpoint(
         queue="q", worker="w", job=grant.id, token=grant.token, number=1, value='"here"'
     ),

@@ -11,7 +11,7 @@ import pytest
 from stillhere.domain.job import OutcomeKind, Verdict
 from stillhere.domain.states import State
 from stillhere.ports.backend import Beat, Held
-from tests.conformance.kit import LEASE, MINUTE, SECOND, Worker, World, ids, pair
+from tests.conformance.kit import EVER, LEASE, MINUTE, SECOND, Worker, World, ids, pair
 
 # ----------------------------------------------------------------------------------- claim, beat and settle cross over
 
@@ -154,7 +154,7 @@ def test_g4_nothing_revives_a_closed_worker(world: World) -> None:
             told = worker.end()
         assert told.status == status
         assert worker.renew().standing == "gone"
-        assert worker.renew(hand_back=True).standing == "gone"
+        assert worker.renew(hand_back=EVER).standing == "gone"
         assert worker.beat(*grants).standing == "gone"
         assert worker.claim().standing == "gone"
         assert worker.claim(n=1).standing == "gone"

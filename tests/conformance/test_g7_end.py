@@ -12,7 +12,7 @@ import pytest
 
 from stillhere.domain.job import JobRecord, OutcomeKind, Verdict
 from stillhere.domain.states import State
-from tests.conformance.kit import LEASE, MINUTE, SECOND, Worker, World, ids
+from tests.conformance.kit import EVER, LEASE, MINUTE, SECOND, Worker, World, ids
 
 
 def account(record: JobRecord) -> dict[str, int]:
@@ -442,18 +442,67 @@ def test_g7_a_silent_loops_unanswered_grants_are_handed_back_at_once(world: Worl
     world.enqueue("unseen")
     worker.claim()
     assert worker.renew().returned == []
-    assert worker.renew(hand_back=True).returned == ["unseen"]
-    assert worker.renew(hand_back=True).returned == [], "at each beat while it is silent"
+    assert worker.renew(hand_back=EVER).returned == ["unseen"]
+    assert worker.renew(hand_back=EVER).returned == [], "at each beat while it is silent"
     assert account(world.look("unseen")) == {}
     assert ids(world.worker("v").take()) == ["unseen"]
     assert worker.settle(known).status == "ok"
+
+
+def test_g7_what_was_granted_after_the_supervisor_looked_stays(world: World) -> None:
+    """The child woke and claimed again while the request was on its way."""
+    worker = world.worker()
+    world.run(SECOND)
+    seen = world.lease_clock
+    world.run(SECOND)
+    world.enqueue("a")
+    (grant,) = worker.claim().jobs
+    assert worker.renew(hand_back=seen).returned == []
+    assert worker.renew(hand_back=world.lease_clock).returned == [], "granted at that very moment: not before it"
+    worker.answered = 1
+    assert worker.beat(grant).lost == []
+    assert worker.settle(grant).status == "ok"
+
+
+def test_g7_a_hand_back_that_runs_late_spares_the_next_claim(world: World) -> None:
+    worker = world.worker()
+    world.enqueue("a")
+    worker.claim()
+    world.run(2 * SECOND)
+    seen = world.lease_clock
+    assert worker.renew(hand_back=seen).returned == ["a"]
+    world.run(SECOND)
+    worker.answered = 1
+    (again,) = worker.claim().jobs
+    assert worker.renew(hand_back=seen, answered=0).returned == [], "a late copy"
+    assert worker.renew(hand_back=seen, answered=1).returned == []
+    worker.answered = 2
+    assert worker.beat(again).lost == []
+
+
+def test_g7_without_a_time_nothing_is_handed_back(world: World) -> None:
+    worker = world.worker()
+    world.enqueue("a")
+    worker.claim()
+    world.run(5 * SECOND)
+    assert worker.renew().returned == []
+    assert world.state("a") is State.RUNNING
+
+
+def test_g7_what_a_hand_back_spared_is_still_taken_back_after_a_lease(world: World) -> None:
+    worker = world.worker()
+    world.enqueue("a")
+    worker.claim()
+    assert worker.renew(hand_back=world.lease_clock).returned == []
+    world.run(LEASE, worker)
+    assert world.sweep().returned == ["a"]
 
 
 def test_g7_nothing_answered_is_handed_back(world: World) -> None:
     worker = world.worker()
     world.enqueue("a")
     grant = worker.take_one()
-    assert worker.renew(hand_back=True).returned == []
+    assert worker.renew(hand_back=EVER).returned == []
     assert worker.settle(grant).status == "ok"
 
 
@@ -461,7 +510,7 @@ def test_g7_after_a_hand_back_the_worker_goes_on_claiming(world: World) -> None:
     worker = world.worker()
     world.enqueue("a")
     (grant,) = worker.claim().jobs
-    worker.renew(hand_back=True)
+    worker.renew(hand_back=EVER)
     worker.answered = 1
     assert [pair.job for pair in worker.beat(grant).lost] == ["a"]
     assert ids(worker.take()) == ["a"]

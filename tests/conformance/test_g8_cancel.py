@@ -12,7 +12,7 @@ import pytest
 from stillhere.domain.job import Grant, OutcomeKind, Verdict
 from stillhere.domain.states import State
 from stillhere.ports.backend import Cancelled, Hint
-from tests.conformance.kit import DAY, HOUR, LEASE, MINUTE, Listen, Worker, World, ids, pair
+from tests.conformance.kit import DAY, EVER, HOUR, LEASE, MINUTE, Listen, Worker, World, ids, pair
 
 # ------------------------------------------------------------------------------------------------------ in each state
 
@@ -174,7 +174,7 @@ def test_g8_an_unanswered_grant_that_was_cancelled(world: World, worker: Worker)
     world.enqueue("b")
     worker.claim()
     world.cancel("b")
-    assert worker.renew(hand_back=True).returned == []
+    assert worker.renew(hand_back=EVER).returned == []
     assert world.state("b") is State.CANCELLED
 
 
