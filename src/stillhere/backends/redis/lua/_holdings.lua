@@ -1,13 +1,15 @@
 -- What a worker holds: a hash beside its record, job id -> "token number [c]", `c` once a cancel was asked for.
 
+-- The holdings by id, and the ids in the order of the grants while the server keeps it (small hashes).
 local function holdings(worker)
   local flat = call('HGETALL', key('h:' .. worker))
-  local found = {}
+  local found, order = {}, {}
   for i = 1, #flat, 2 do
     local token, number, cancel = string.match(flat[i + 1], '^(%d+) (%d+)(.*)$')
+    add(order, flat[i])
     found[flat[i]] = {token = tonumber(token), number = tonumber(number), cancel = cancel == ' c'}
   end
-  return found
+  return found, order
 end
 
 -- Keep the group's own lists true for people and foreign tools: claim the worker's entries in its own name, which sets

@@ -49,11 +49,12 @@ local function forget_tasks(worker)
   end
 end
 
--- At most `limit` of what it holds, in the order of the grants while that is known.
+-- At most `limit` of what it holds, in the order of the grants while the server keeps it (small hashes).
 local function held_ids(worker, limit)
   local holds = key('h:' .. worker)
-  if call('HLEN', holds) <= limit then return call('HKEYS', holds) end
-  return call('HRANDFIELD', holds, limit)
+  if call('HLEN', holds) > 2000 then return call('HRANDFIELD', holds, limit) end -- not all of many just for a few
+  local ids = call('HKEYS', holds)
+  return {unpack(ids, 1, math.min(limit, #ids))}
 end
 
 local function remove_worker(worker, reason)

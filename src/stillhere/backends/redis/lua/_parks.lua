@@ -26,7 +26,9 @@ end
 -- Bring back, in front, what waited for the likes of this worker.
 local function unpark(worker)
   local left = 100
-  for _, need in ipairs(call('SINTER', key('parks'), key('can:' .. worker))) do
+  local needs = call('SINTER', key('parks'), key('can:' .. worker))
+  table.sort(needs)
+  for _, need in ipairs(needs) do
     local place = key('park:' .. need)
     local ids = left > 0 and call('ZRANGE', place, 0, left - 1) or {}
     for _, id in ipairs(ids) do

@@ -23,7 +23,7 @@ me.conf = math.max(me.conf, answered)
 call('HSET', key('w:' .. worker), 'lease_ms', me.lease_ms, 'conf', me.conf, 'seen', now)
 if me.conf >= me.cn then call('ZREM', key('unconf'), worker) end
 
-local mine = holdings(worker)
+local mine, order = holdings(worker)
 local lost, cancelled, returned, sent = {}, {}, {}, {}
 for _, pair in ipairs(held) do
   local id, token = pair[1], pair[2]
@@ -35,7 +35,8 @@ for _, pair in ipairs(held) do
     if grant.cancel then add(cancelled, {id, token}) end
   end
 end
-for id, grant in pairs(mine) do
+for _, id in ipairs(order) do
+  local grant = mine[id]
   if not sent[id] and grant.number <= answered then
     local j = fetch(id, RUN)
     if j.state == 'running' and j.worker == worker and int(j.token) == grant.token and give_back(j, 'r', nil, {}) then
