@@ -105,6 +105,8 @@ class Beater(threading.Thread):
                 self._turn()
         except BaseException as error:  # noqa: BLE001 - passed on: a supervisor without this thread is none
             self._chief.thread_failed(error)
+        finally:
+            self._store.close()
 
     def _wait_for_store(self) -> None:
         while not self._over:

@@ -15,16 +15,14 @@ are told to drain.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import queue
 import selectors
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -39,6 +37,7 @@ from stillhere.worker.supervisor.beater import Beater
 from stillhere.worker.supervisor.child_process import PROGRAM, ChildProcess
 from stillhere.worker.supervisor.greeting import greeting, refusal
 from stillhere.worker.supervisor.line import Line
+from stillhere.worker.supervisor.mailbox import Mailbox
 from stillhere.worker.supervisor.nursery import Death, Nursery
 from stillhere.worker.supervisor.stopping import Stopping
 from stillhere.worker.supervisor.undertaker import Burial, Undertaker
@@ -48,6 +47,8 @@ log = logging.getLogger("stillhere.supervisor")
 
 OK, FAULT, KILLED_SOME, MISCONFIGURED = 0, 1, 70, 78
 WATCH_S = 0.25
+AWAIT_S = 0.3
+"""How long the end waits for what it has killed."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -73,9 +74,8 @@ class Supervisor:
         self._open_store = open_store
         self._plan = plan_for(settings.lease_ms / 1000)
         self._selector = selectors.DefaultSelector()
-        self._wakeup_fd, self._nudge_fd = wakeup
+        self._wakeup_fd, self._mailbox = wakeup[0], Mailbox(wakeup[1])
         self._selector.register(self._wakeup_fd, selectors.EVENT_READ)
-        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._children: list[ChildProcess] = []
         self._dumping: list[ChildProcess] = []
         """Dead and buried, but still writing their core dump."""
@@ -83,7 +83,6 @@ class Supervisor:
         self._stopping = Stopping(settings.grace_ms / 1000)
         self._stores: tuple[str, str] | None = None
         self._queues: list[str] = []
-        self._lines: list[Line] = []
         self._beater: Beater | None = None
         self._undertaker: Undertaker | None = None
         self._ready = False
@@ -108,8 +107,7 @@ class Supervisor:
         for lanes in self._nursery.due(boottime()):
             self._start(lanes)
         self._wait()
-        while not self._calls.empty():
-            self._calls.get()()
+        self._mailbox.deliver()
         self._watch()
         if boottime() >= self._stopping.kill_at:
             self._kill_the_rest()
@@ -131,7 +129,7 @@ class Supervisor:
                 log.error("The store is away: what is left of this worker comes back when its lease ends.")
                 self._code = self._code or KILLED_SOME
             return True
-        return not self._children and self._nursery.is_empty and not self._buries and self._calls.empty()
+        return not self._children and self._nursery.is_empty and not self._buries and self._mailbox.is_empty
 
     @property
     def _buries(self) -> bool:
@@ -140,12 +138,17 @@ class Supervisor:
     def _close(self) -> None:
         for child in self._children:
             child.kill("the worker ends", deliberate=True)
-        if self._beater is not None:
+        over = time.monotonic() + AWAIT_S
+        while not all(child.is_reaped for child in self._children) and time.monotonic() < over:
+            time.sleep(0.005)
+        for child in self._children:
+            child.close()
+        self._selector.close()
+        if self._beater is not None and self._undertaker is not None:
             self._beater.stop()
-        if self._undertaker is not None:
             self._undertaker.stop()
-        for line in self._lines:
-            line.close()
+            self._beater.join(AWAIT_S)
+            self._undertaker.join(AWAIT_S)
 
     def _abandon(self) -> None:
         """Nothing here can be relied on any more: the children drain by themselves, and a signal ends this process."""
@@ -159,36 +162,30 @@ class Supervisor:
 
     # ------------------------------------------------------------------------------- what the other threads say
 
-    def _later(self, call: Callable[..., None], *args: Any) -> None:
-        """Have the main thread do it; from any thread."""
-        self._calls.put(lambda: call(*args))
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._nudge_fd, b"\0")
-
     def store_answers(self) -> None:
         """Children may work now."""
-        self._later(self._let_all_go)
+        self._mailbox.post(self._let_all_go)
 
     def store_refuses(self, why: str) -> None:
         """A worker that may not use its store cannot work."""
-        self._later(self._give_up, why)
+        self._mailbox.post(self._give_up, why)
 
     def worker_gone(self, child: ChildProcess, worker: str) -> None:
         """A child must drop everything and register anew."""
-        self._later(self._tell_gone, child, worker)
+        self._mailbox.post(self._tell_gone, child, worker)
 
     def suspects_wait(self, count: int) -> None:
         """There must be children that run nothing beside one."""
-        self._later(self._start_solos, count)
+        self._mailbox.post(self._start_solos, count)
 
     def buried(self, burial: Burial, suspects: int) -> None:
         """A dead child's jobs are released."""
         log.debug("worker %s is buried", burial.worker)
-        self._later(self._buried, suspects)
+        self._mailbox.post(self._buried, suspects)
 
     def thread_failed(self, error: BaseException) -> None:
         """Without its two threads this is no supervisor."""
-        self._later(_raise, error)
+        self._mailbox.post(_raise, error)
 
     def _buried(self, suspects: int) -> None:
         assert self._undertaker is not None  # noqa: S101 - it is the one that says so
@@ -266,11 +263,11 @@ class Supervisor:
             self._let_go(child)
 
     def _open(self, url: str, namespace: str) -> None:
-        self._lines = [Line(lambda: self._open_store(url, namespace)) for _ in range(2)]
+        lines = [Line(lambda: self._open_store(url, namespace)) for _ in range(2)]
         self._beater = Beater(
-            self._lines[0], self._plan, lambda: list(self._queues), lambda: list(self._children), chief=self
+            lines[0], self._plan, lambda: list(self._queues), lambda: list(self._children), chief=self
         )
-        self._undertaker = Undertaker(self._lines[1], self._plan, chief=self, warm=self._queues)
+        self._undertaker = Undertaker(lines[1], self._plan, chief=self, warm=self._queues)
         self._beater.start()
         self._undertaker.start()
 

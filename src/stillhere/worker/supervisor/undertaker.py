@@ -98,6 +98,8 @@ class Undertaker(threading.Thread):
             self._serve()
         except BaseException as error:  # noqa: BLE001 - passed on: a supervisor without this thread is none
             self._chief.thread_failed(error)
+        finally:
+            self._store.close()
 
     def _serve(self) -> None:
         while True:
