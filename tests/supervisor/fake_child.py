@@ -182,6 +182,21 @@ def has_offspring(child: Child) -> None:
     child.until_told()
 
 
+def leaves_orphans(child: Child) -> None:
+    """Twenty processes whose parent is gone, and that end soon."""
+    child.work()
+    for _ in range(20):
+        middle = os.fork()
+        if middle == 0:
+            if os.fork() == 0:
+                time.sleep(0.2)
+            os._exit(0)
+        os.waitpid(middle, 0)
+    child.say("orphaned")
+    child.until_told()
+    child.leave(0)
+
+
 def dumps_core(child: Child, megabytes: str) -> None:
     """SIGSEGV with so much memory to dump."""
     resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

@@ -103,6 +103,26 @@ def test_g13_a_living_neighbours_offspring_is_left_alone(play: Play, tmp_path: P
     assert alive(second["pid"])
 
 
+def test_orphans_that_end_leave_no_zombies(play: Play) -> None:
+    worker = play("leaves_orphans")
+    child = worker.event("orphaned")["pid"]
+    eventually(lambda: mine(worker.pid) == [child], 10, what=lambda: mine(worker.pid))
+    assert worker.running
+
+
+def mine(pid: int) -> list[int]:
+    """Every child of a process, dead ones too."""
+    found = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return [one for one in found if parent(one) == pid]
+
+
+def parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
 @pytest.mark.skipif(not cores_are_files(), reason="core dumps here do not go to a file")
 def test_g14_a_core_dump_does_not_hold_up_the_release(play: Play) -> None:
     worker = play("dumps_core:600")

@@ -104,19 +104,19 @@ class Supervisor:
         return self._code
 
     def _turn(self) -> None:
-        for lanes in self._nursery.due(boottime()):
-            self._start(lanes)
         self._wait()
         self._mailbox.deliver()
         self._watch()
         if boottime() >= self._stopping.kill_at:
             self._kill_the_rest()
+        for lanes in self._nursery.due(boottime()):
+            self._start(lanes)
 
     def _wait(self) -> None:
         now = boottime()
         ahead = (self._nursery.next_at, self._stopping.kill_at, self._stopping.exit_at)
         wait = min([WATCH_S, *(at - now for at in ahead if at > now)])
-        for key, _ in self._selector.select(wait):
+        for key, _ in self._selector.select(0.0 if self._nursery.next_at <= now else wait):
             if key.fileobj == self._wakeup_fd:
                 for number in os.read(self._wakeup_fd, 4096):
                     self._signalled(number)
