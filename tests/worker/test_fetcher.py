@@ -14,6 +14,7 @@ from stillhere.ports.backend import Claim, Claimed, Lanes
 from stillhere.worker.child import fetcher as module
 from stillhere.worker.child.fetcher import Fetcher
 from stillhere.worker.child.runs import Run
+from stillhere.worker.clock import boottime_ns
 from tests.worker.kit import AWAY, AsyncFace, Desk, FakeStore, Gate, grant, soon
 
 
@@ -38,6 +39,7 @@ class Bench:
             start=self.start,
             confirm=self.confirm,
             gone=self.gone,
+            poll_s=60.0,  # nothing here is found by polling unless a test says so
         )
         self.task: asyncio.Task[None] | None = None
 
@@ -76,8 +78,7 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
-    monkeypatch.setattr(module, "POLL_S", 60.0)  # nothing here is found by polling unless a test says so
+async def bench() -> AsyncIterator[Bench]:
     made = Bench({"q": 1})
     yield made
     if made.task is not None:
@@ -177,7 +178,7 @@ async def test_g4_in_doubt_nothing_starts_until_a_beat_clears_it(bench: Bench) -
         nonlocal beats
         beats += 1
         if beats == 3:
-            bench.desk.board.write("supervisor_sent_ns", 1 << 62)  # the other voice counts as well
+            bench.desk.identity.confirm(boottime_ns())
         return True
 
     bench.fetcher._confirm = confirm
@@ -237,8 +238,8 @@ async def test_g10_an_empty_queue_is_asked_again_at_a_hint(bench: Bench) -> None
     await soon(lambda: len(bench.claims) == 2)
 
 
-async def test_g10_without_any_hint_it_polls(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "POLL_S", 0.01)
+async def test_g10_without_any_hint_it_polls(bench: Bench) -> None:
+    bench.fetcher._poll_s = 0.01
     bench.bring(Claimed(standing="ok"), Claimed(standing="ok"), brought("a"))
     bench.begin()
     await soon(lambda: bench.started == ["a"])
@@ -274,6 +275,31 @@ async def test_a_hint_during_a_claim_is_not_forgotten(bench: Bench) -> None:
     await soon(lambda: len(bench.claims) == 2)
 
 
+async def test_g2_told_to_stop_it_sees_its_claim_to_the_end_and_starts_nothing(bench: Bench) -> None:
+    gate = Gate()
+    bench.store.reply[Claim] = gate.holds(lambda _: brought("a", "b", more=True))
+    bench.begin()
+    await soon(lambda: gate.waiting == 1)
+    bench.fetcher.stop()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert bench.task is not None
+    assert not bench.task.done()
+    gate.open()
+    await bench.task
+    assert bench.events == [("held", "a", 0), ("held", "b", 0)]
+    assert bench.desk.board.answered(0) == 1, "answered and held: its owner hands them back in order"
+    assert len(bench.claims) == 1
+
+
+async def test_told_to_stop_while_it_waits_it_ends_at_once(bench: Bench) -> None:
+    bench.begin()
+    await soon(lambda: bench.fetcher.barren)
+    bench.fetcher.stop()
+    assert bench.task is not None
+    await bench.task
+
+
 async def test_the_lanes_are_passed_on(bench: Bench) -> None:
     bench.bring()
     bench.lanes = "both"
@@ -282,7 +308,7 @@ async def test_the_lanes_are_passed_on(bench: Bench) -> None:
     assert bench.claims[0].lanes == "both"
 
 
-async def test_weights_share_the_claims_of_busy_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_weights_share_the_claims_of_busy_queues() -> None:
     bench = Bench({"heavy": 3, "light": 1})
     bench.slots = 1
     count = 0

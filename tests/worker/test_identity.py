@@ -28,18 +28,37 @@ def test_a_new_id_is_on_the_board_with_its_claims_at_zero() -> None:
     assert new.startswith("w-")
 
 
-def test_g4_trust_is_the_later_of_two_voices_and_never_grows_younger_by_an_old_answer() -> None:
+LONG_AGO_NS = 5_000_000_000
+
+
+def test_g4_trust_is_the_later_of_two_voices() -> None:
     board = Board.create(1)
     identity = Identity(board, 1_000)
     now = boottime_ns()
-    trusted = [identity.trusted]
-    identity.confirm(now - 5_000_000_000)
-    trusted.append(identity.trusted)
+    identity.confirm(now - LONG_AGO_NS)
     board.write("supervisor_sent_ns", now)
-    trusted.append(identity.trusted)
-    assert trusted == [False, False, True], "nobody has spoken; long ago; the other voice just now"
+    assert identity.age < 1.0
+    own = Identity(Board.create(1), 1_000)
+    own.board.write("supervisor_sent_ns", now - LONG_AGO_NS)
+    own.confirm(now)
+    assert own.trusted
+
+
+def test_g4_without_a_fresh_word_there_is_no_trust() -> None:
+    identity = Identity(Board.create(1), 1_000)
+    assert not identity.trusted
+    identity.confirm(boottime_ns() - LONG_AGO_NS)
+    assert not identity.trusted
+    identity.confirm(boottime_ns())
+    assert identity.age < 1.0
+
+
+def test_an_old_answer_makes_no_lease_younger_and_none_older() -> None:
+    board = Board.create(1)
+    identity = Identity(board, 1_000)
+    now = boottime_ns()
     identity.confirm(now)
-    identity.confirm(now - 5_000_000_000)
+    identity.confirm(now - LONG_AGO_NS)
     assert board.read("child_sent_ns") == now
 
 

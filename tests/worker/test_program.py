@@ -239,6 +239,14 @@ def test_a_mistake_of_the_user_s_is_one_message_and_78(bench: Bench, app: str, o
     assert not any(message["m"] == "hello" for message in child.heard)
 
 
+def test_more_queues_than_a_board_can_show_are_refused(bench: Bench) -> None:
+    child = bench.child(queues={f"q{n}": 1 for n in range(257)})
+    assert child.message("crashed")["text"] == (
+        "257 queues are too many for one worker (at most 256): name some with -q."
+    )
+    assert child.code() == 78
+
+
 def test_a_lifespan_that_breaks_is_a_crash(bench: Bench) -> None:
     child = bench.child("broken lifespan")
     child.message("hello")

@@ -32,3 +32,21 @@ def test_threads_are_reused_and_counted_while_busy() -> None:
     eventually(lambda: threads.busy == 0, 5)
     assert threads._count == 3
     assert all(thread.daemon for thread in seen)
+
+
+def test_closing_ends_them_when_they_are_done() -> None:
+    threads, go, inside = Threads(), threading.Event(), threading.Event()
+    seen: list[threading.Thread] = []
+
+    def work() -> None:
+        seen.append(threading.current_thread())
+        inside.set()
+        go.wait(5)
+
+    threads.submit(work)
+    assert inside.wait(5)
+    threads.close()
+    assert seen[0].is_alive()
+    go.set()
+    seen[0].join(5)
+    assert not seen[0].is_alive()

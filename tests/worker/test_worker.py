@@ -18,7 +18,6 @@ from stillhere.ports.backend import End, Look, Register, Renew
 from stillhere.ports.inspector import Audit, Status
 from stillhere.stores import open_async, open_sync
 from stillhere.worker.board import Board, Phase
-from stillhere.worker.child import fetcher
 from stillhere.worker.child import worker as module
 from stillhere.worker.child.worker import Options, Worker
 from stillhere.worker.timeline import Timeline
@@ -419,8 +418,7 @@ async def test_a_burst_ends_when_nothing_is_left_also_what_comes_later(bench: Be
     assert seen == ["first", "second", "third", "third"]
 
 
-async def test_g10_a_burst_looks_once_more_after_the_last_job(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetcher, "POLL_S", 60.0)
+async def test_g10_a_burst_looks_once_more_after_the_last_job(bench: Bench) -> None:
     seen: list[int] = []
 
     @bench.app.task
@@ -432,6 +430,7 @@ async def test_g10_a_burst_looks_once_more_after_the_last_job(bench: Bench, monk
     await chain.enqueue(3)
     async with bench.worker(burst=True, slots=4) as worker:
         worker.ear._on_hint = lambda _: None  # every hint is lost
+        worker.fetcher._poll_s = 60.0
         assert await asyncio.wait_for(result_of(worker), WAIT_S) == 0
     assert seen == [3, 2, 1, 0]
 
@@ -452,6 +451,31 @@ async def test_a_solo_worker_leaves_when_no_suspect_is_left(bench: Bench, monkey
     async with bench.worker(slots=1, long_places=0, lanes="solo") as worker:
         assert await asyncio.wait_for(result_of(worker), WAIT_S) == 0
     assert bench.look(handle).state == "ready"
+
+
+async def test_g10_who_claims_nothing_does_not_listen_for_work(bench: Bench) -> None:
+    release = asyncio.Event()
+
+    @bench.app.task
+    async def waits() -> None:
+        await release.wait()
+
+    async with bench.worker(slots=1, long_places=0, grace_ms=20_000) as worker:
+        await bench.until(lambda: worker.board.phase == Phase.RUN and worker.ear._wants_work)
+        first = await waits.enqueue()
+        await bench.until(lambda: not worker.ear._wants_work)
+        release.set()
+        await first.result(timeout=WAIT_S)
+        await bench.until(lambda: worker.ear._wants_work)
+        release.clear()
+        await waits.enqueue()
+        await bench.until(lambda: worker.places.free == 0)
+        worker.drain()
+        await bench.until(lambda: not worker.ear._wants_work)
+        release.set()
+    async with bench.worker(slots=1, long_places=0, lanes="solo") as solo:
+        await bench.until(lambda: solo.fetcher.barren)
+        await bench.until(lambda: not solo.ear._wants_work)
 
 
 # ------------------------------------------------------------------------------------------------- long and suspect

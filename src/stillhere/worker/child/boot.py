@@ -10,10 +10,11 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from stillhere import __version__
+from stillhere.domain.errors import ConfigurationError
 from stillhere.domain.plan import DEFAULT_QUEUE
 from stillhere.domain.task import Tasks
 from stillhere.ports.backend import AsyncStore, Lanes, SyncStore
-from stillhere.worker.board import Board, Phase
+from stillhere.worker.board import MAX_QUEUES, Board, Phase
 from stillhere.worker.child.signals import STOP
 from stillhere.worker.child.worker import Options, Worker
 from stillhere.worker.control import Channel, Message
@@ -74,11 +75,15 @@ class Boot:
         self.settings = WorkerSettings.from_json(start["settings"])
         self._worker: str = start["worker"]
         self._lanes: Lanes = start.get("lanes", "pool")
-        start_logging(self.settings.log, self.settings.log_level)
         self._door = door or _Door()
         self.app = self._door.load_app(self.settings.app)
+        start_logging(self.settings.log, self.settings.log_level)
         if self.settings.url is not None or self.settings.namespace is not None:
             self.app.link.redirect(self.settings.url, self.settings.namespace)
+        if len(self.queues) > MAX_QUEUES:
+            raise ConfigurationError(
+                f"{len(self.queues)} queues are too many for one worker (at most {MAX_QUEUES}): name some with -q."
+            )
 
     @property
     def tasks(self) -> Tasks:
@@ -176,7 +181,7 @@ def _drain(worker: Worker, channel: Channel) -> None:
 
 
 def start_logging(form: str, level: str) -> None:
-    """Log to standard error, unless the app has set up logging of its own by then or asks for `none`."""
+    """Log to standard error, unless the app has set up logging of its own by now."""
     if logging.getLogger().handlers:
         return
     handler = logging.StreamHandler(sys.stderr)

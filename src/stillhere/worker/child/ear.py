@@ -1,7 +1,8 @@
 """Hears of work and of cancels; a broken ear is replaced, and what it missed is found by polling and beats.
 
-A process that has no slot left must not listen for work: it would swallow hints that an idle one could use. It says so
-with the next tick and not at once, because a worker that is full for some milliseconds only uses the hint itself.
+A process that claims nothing must not listen for work: it would swallow hints that an idle one could use. It says so
+with the next tick and not at once, because a worker that is full for some milliseconds only uses the hint itself. A
+solo child never listens for work: nearly all of it is not for it.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ failure, never the worker's end.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 import random
@@ -98,7 +99,8 @@ class Executor:
             value, report = run.task.fn(*args, **kwargs), self._returned
         except BaseException as error:  # noqa: BLE001 - as above
             value, report = error, self._raised
-        self._loop.call_soon_threadsafe(report, run, value)
+        with contextlib.suppress(RuntimeError):  # the worker left without this run, and its loop is closed
+            self._loop.call_soon_threadsafe(report, run, value)
 
     def _ended_unseen(self, run: Run) -> None:
         if not run.ended:

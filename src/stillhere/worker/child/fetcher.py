@@ -9,6 +9,8 @@ the lease is no longer beyond doubt, a beat is sent and awaited, because somebod
 lease may be over; what that beat calls lost is dropped; the rest starts. A crash anywhere in between leaves grants that
 are held and not started: they return without a charge.
 
+A claim is never given up half-way, not even by a drain: what it granted would be nobody's until its lease is over.
+
 When nothing is to be had it waits for a hint, the next due time, or a second, whichever comes first. A hint may be
 lost (G10), so the poll is what makes it complete and the hint what makes it fast.
 """
@@ -47,6 +49,7 @@ class Fetcher:
         start: Callable[[Run], None],
         confirm: Callable[[str], Awaitable[bool]],
         gone: Callable[[str], Awaitable[None]],
+        poll_s: float = POLL_S,
     ) -> None:
         """`room` says how many jobs are wanted, from which lanes; `confirm` sends a beat and says whether it counts."""
         self._store = store
@@ -57,6 +60,8 @@ class Fetcher:
         self._ask = dict.fromkeys(queues, True)
         self._due: dict[str, float] = {}
         self._room, self._take, self._start, self._confirm, self._gone = room, take, start, confirm, gone
+        self._poll_s = poll_s
+        self._stopping = False
         self._news = asyncio.Event()
         self.barren = False
         """The last claims of all queues brought nothing, nothing has happened since, and no claim is on its way."""
@@ -80,13 +85,18 @@ class Fetcher:
         """A slot has become free, or this worker may claim again."""
         self._look()
 
+    def stop(self) -> None:
+        """Claim no more. A claim that is on its way is seen to its end, but what it brings does not start."""
+        self._stopping = True
+        self._look()
+
     def _look(self) -> None:
         self.barren = False
         self._news.set()
 
     async def run(self) -> None:
-        """Fetch until cancelled."""
-        while True:
+        """Fetch until told to stop."""
+        while not self._stopping:
             self._news.clear()
             slots, lanes = self._room()
             queue = self._next_queue() if slots > 0 else None
@@ -109,7 +119,7 @@ class Fetcher:
 
     async def _wait(self, *, may_claim: bool) -> None:
         now = boottime()
-        soonest = min([now + POLL_S, *(self._due.values() if may_claim else ())])
+        soonest = min([now + self._poll_s, *(self._due.values() if may_claim else ())])
         try:
             async with asyncio.timeout(max(0.001, soonest - now)):
                 await self._news.wait()
@@ -128,9 +138,9 @@ class Fetcher:
         self._note(queue, slots, reply)
         runs = [run for grant in reply.jobs if (run := self._take(grant)) is not None]
         self._identity.board.answer(self._index[queue], number)
-        if runs and await self._beyond_doubt(queue, sent):
+        if runs and not self._stopping and await self._beyond_doubt(queue, sent):
             for run in runs:
-                if not run.ended:
+                if not run.ended and not self._stopping:
                     self._start(run)
 
     def _note(self, queue: str, slots: int, reply: Claimed) -> None:

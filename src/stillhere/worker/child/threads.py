@@ -16,7 +16,7 @@ class Threads:
     """Runs functions in threads that it keeps."""
 
     def __init__(self) -> None:
-        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
         self._count = 0
@@ -37,10 +37,14 @@ class Threads:
                 threading.Thread(target=self._serve, name=f"stillhere-job-{self._count}", daemon=True).start()
         self._work.put(work)
 
+    def close(self) -> None:
+        """Let idle threads end, and the others when they are done."""
+        for _ in range(self._count):
+            self._work.put(None)
+
     def _serve(self) -> None:
         me = threading.get_ident()
-        while True:
-            work = self._work.get()
+        while (work := self._work.get()) is not None:
             self._busy.add(me)
             try:
                 work()

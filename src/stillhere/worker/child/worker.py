@@ -31,7 +31,7 @@ from stillhere.worker.board import Board, Phase
 from stillhere.worker.child.crew import Crew
 from stillhere.worker.child.ear import Ear
 from stillhere.worker.child.executor import Executor
-from stillhere.worker.child.fetcher import Fetcher
+from stillhere.worker.child.fetcher import POLL_S, Fetcher
 from stillhere.worker.child.identity import Identity
 from stillhere.worker.child.keeper import Keeper
 from stillhere.worker.child.places import Places
@@ -49,6 +49,9 @@ job_log = logging.getLogger("stillhere.job")
 TICK_S = 0.1
 DRAIN_LOOK_S = 0.02
 SOLO_IDLE_S = 5.0
+SOLO_POLL_S = 0.25
+LAST_CLAIM_S = 1.0
+"""A drain waits so long for a claim that is on its way; what it granted goes back in order then."""
 LEAVE_WITHIN_S = 1.0
 
 
@@ -116,6 +119,7 @@ class Worker:
             start=self.executor.start,
             confirm=self.standing.confirm,
             gone=self.standing.reborn,
+            poll_s=SOLO_POLL_S if options.lanes == "solo" else POLL_S,
         )
         self.ear = Ear(store, self.identity, list(options.queues), self._hinted)
         self.keeper = Keeper(
@@ -149,6 +153,7 @@ class Worker:
             await self.crew.disband()
             self.keeper.hold()
             self.keeper.stop()
+            self.executor.threads.close()
         return await self._leave()
 
     def drain(self, timeline: Timeline | None = None) -> None:
@@ -168,8 +173,10 @@ class Worker:
         self.crew.spawn(self.ear.run())
         self.crew.spawn(self._tick())
         await self.crew.first(self._told)
-        fetching.cancel()
         self.keeper.shorten()
+        self.fetcher.stop()
+        await self.crew.first(fetching, timeout=LAST_CLAIM_S)
+        fetching.cancel()
 
     async def _drain(self) -> None:
         """Wait for what runs; what was granted and not started goes back at once."""
@@ -202,16 +209,19 @@ class Worker:
     # ------------------------------------------------------------------------------------------- coming and going
 
     def _room(self) -> tuple[int, Lanes]:
-        """How many jobs are wanted now. A suspect has the process to itself."""
-        if self.board.phase != Phase.RUN or any(run.grant.suspect for run in self.holdings.active()):
-            slots = 0
-        else:
-            slots = min(self.places.free, self.holdings.room)
-        if slots > 0:
-            self.ear.want(True)
+        """How many jobs are wanted now, and from which lanes."""
+        slots = self._wanted()
         if self._lanes == "solo":
             return slots, "solo"
+        if slots > 0:
+            self.ear.want(True)
         return slots, "both" if self.options.slots == 1 and not len(self.holdings) else "pool"
+
+    def _wanted(self) -> int:
+        """A suspect has the process to itself; and a worker that leaves, or is not heard, wants nothing."""
+        if self.board.phase != Phase.RUN or any(run.grant.suspect for run in self.holdings.active()):
+            return 0
+        return min(self.places.free, self.holdings.room)
 
     def _take(self, grant: Grant) -> Run | None:
         task = self.tasks.get(grant.task)
@@ -273,7 +283,7 @@ class Worker:
                 self._passed_long(run)
             self.records.flush_due()
             self._judge()
-            if self.places.free <= 0:
+            if self._lanes == "solo" or self._wanted() <= 0:
                 self.ear.want(False)
             if len(self.holdings) or not self.fetcher.barren:
                 idle_since = now
