@@ -137,6 +137,6 @@ def test_g5_a_thousand_jobs_under_random_kills(stage: Stage) -> None:
     infos = [stage.record(job) for job in jobs]
     assert {info.state for info in infos} == {"succeeded"}
     assert {info.failures for info in infos} == {0}
-    tokens = {run.token: run.how for run in story.runs()}
-    assert all(tokens[job.result(timeout=1)] == "ok" for job in jobs), "the stored result is of a run that ended"
+    how = {(run.job, run.token): run.how for run in story.runs()}
+    assert all(how[job.id, job.result(timeout=1)] == "ok" for job in jobs), "the stored result is of a run that ended"
     assert story.overlaps() == []
