@@ -71,7 +71,7 @@ class Node:
         self.answered = 0
         self.claiming = 0
         self.claim_sent = 0
-        self.sent_confirmed = -(10**12)
+        self.sent_confirmed = self.own_confirmed = -(10**12)
         self.held: dict[str, Grant] = {}
         self.running: set[str] = set()
         self.settling: dict[str, Outcome] = {}
@@ -220,14 +220,14 @@ class Node:
                 self._start(fresh)
 
     def _confirm(self, fresh: list[Grant]) -> None:
-        """Start only what a beat that was sent after waking leaves to us."""
+        """Start only what an own beat, sent after waking, leaves to us; the supervisor's voice does not compare."""
         asked = self.world.now
 
         def look() -> None:
             still = [grant for grant in fresh if self.held.get(grant.id) is grant]
             if not still:
                 return
-            if self.sent_confirmed >= asked and self.trusted():
+            if self.own_confirmed > asked and self.trusted():
                 self._start(still)
             else:
                 self._beat()
@@ -292,6 +292,7 @@ class Node:
             self.void()
             return
         self.sent_confirmed = max(self.sent_confirmed, sent)
+        self.own_confirmed = max(self.own_confirmed, sent)
         for pair in [*answer.lost, *answer.cancelled]:
             grant = self.held.get(pair.job)
             if grant is None or grant.token != pair.token:
@@ -325,7 +326,8 @@ class Node:
         verb = Renew(queue=QUEUE, worker=worker, answered=self.answered, hand_back=hand_back)
 
         def heard(answer: Renewed) -> None:
-            if answer.standing == "ok" and self.worker == worker and not self.dead:
+            """It cannot clear a doubt: what was taken meanwhile, only the child's own beat is told."""
+            if answer.standing == "ok" and self.worker == worker and not self.dead and self.trusted():
                 self.sent_confirmed = max(self.sent_confirmed, sent)
 
         self._supervisor_send(verb, heard)

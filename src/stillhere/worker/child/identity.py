@@ -39,6 +39,7 @@ class Identity:
         self.worker = worker or new_worker_id(name)
         board.name_worker(self.worker)
         self._complained: dict[str, float] = {}
+        self._doubted = False
 
     def renew_id(self) -> str:
         """Take a new id, after the old one was closed."""
@@ -47,8 +48,9 @@ class Identity:
         return self.worker
 
     def confirm(self, sent_ns: int) -> None:
-        """Note that a renewal sent at this time was answered."""
+        """Note that a beat of this process, sent at this time, was answered: a doubt that was older is over."""
         self.board.write("child_sent_ns", max(sent_ns, self.board.read("child_sent_ns")))
+        self._doubted = self.age >= self.plan.trust_limit
 
     @property
     def age(self) -> float:
@@ -57,8 +59,13 @@ class Identity:
 
     @property
     def trusted(self) -> bool:
-        """Whether the lease cannot be over yet."""
-        return self.age < self.plan.trust_limit
+        """Whether the lease cannot have been over since this process's own voice was last answered.
+
+        A doubt stays until then: the supervisor's voice keeps the lease, but only the own beat compares what is held
+        with what the store has, so only after it is it known that nothing was taken while nobody could be heard.
+        """
+        self._doubted = self._doubted or self.age >= self.plan.trust_limit
+        return not self._doubted
 
     def growing_bounds(self) -> Iterator[float]:
         """Bounds for the tries of a call that carries much (a claim, a settle): T/8, doubled up to T or a minute.
