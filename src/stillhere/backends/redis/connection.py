@@ -83,6 +83,9 @@ class Endpoint:
             raise ConfigurationError(f"{self.shown}: {why}.") from None
         return url
 
+    moves = False
+    """Whether `locate` has anything to do."""
+
     def locate(self) -> None:
         """Find the server before a connection is opened; blocks. Nothing to do where the URL says it all."""
 
@@ -270,7 +273,8 @@ class AsyncWire:
     @classmethod
     async def open(cls, endpoint: Endpoint) -> AsyncWire:
         """Connect; raises `StoreUnavailable` or `ConfigurationError`."""
-        await asyncio.to_thread(endpoint.locate)
+        if endpoint.moves:
+            await asyncio.to_thread(endpoint.locate)
         wire = cls(endpoint, endpoint.async_connection())
         try:
             await wire._connection.connect()

@@ -15,6 +15,8 @@ from stillhere.backends.redis.embedded import ensure_embedded
 class EmbeddedEndpoint(Endpoint):
     """Where the embedded store of a directory (empty: of this project) is."""
 
+    moves = True
+
     def __init__(self, directory: str = "") -> None:
         self._server = ensure_embedded(Path(directory) if directory else None)
         super().__init__(self._server.url)
