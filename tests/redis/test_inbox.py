@@ -74,6 +74,7 @@ class TestAGoodEntry:
 BAD: dict[str, tuple[str | bytes, ...]] = {
     "no task": ("args", "{}"),
     "an empty task": ("task", ""),
+    "a task whose unique keys would mix with another's": ("task", "a:b"),
     "args that are no object": ("task", "t", "args", "[1,2]"),
     "args that are no JSON": ("task", "t", "args", '{"a":'),
     "bytes": ("task", "t", "args", b'{"a":"\xff"}'),

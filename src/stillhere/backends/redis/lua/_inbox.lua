@@ -90,6 +90,7 @@ local function fault_of(found)
     if not (is_utf8(name) and is_utf8(value)) then return 'a field that is not UTF-8' end
   end
   if not found.task or found.task == '' or #found.task > 200 then return 'no task, or a name longer than 200' end
+  if string.find(found.task, '[%s%c:{}]') then return 'task: spaces, colons and braces are not part of a name' end
   if found.id and not is_id(found.id) then return 'id: 1 to 128 of A-Z a-z 0-9 . _ : -' end
   if not is_object(found.args or '{}') then return 'args: not a JSON object' end
   if not headers_in(found) then return 'headers: not a JSON object of text to text, or over 4 kB' end
