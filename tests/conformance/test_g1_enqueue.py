@@ -219,3 +219,33 @@ def test_g1_the_producer_hears_that_nobody_knows_the_task(world: World) -> None:
     assert not world.enqueue("c", task="strange").known
     worker.die()
     assert world.enqueue("d", task="strange").known
+
+
+def test_g1_a_task_that_only_a_dead_worker_knew_is_unknown(world: World) -> None:
+    world.worker("stays", tasks=("t",))
+    dies = world.worker("dies", tasks=("t", "rare"))
+    assert world.enqueue("a", task="rare").known
+    dies.take_one()
+    dies.end(limit=0)
+    assert not world.enqueue("b", task="rare").known, "from the moment it is closed"
+    dies.die()
+    assert not world.enqueue("c", task="rare").known
+    assert world.enqueue("d", task="t").known
+
+
+def test_g1_a_purged_dead_letter_gives_up_the_key_that_would_have_outlived_it(world: World) -> None:
+    worker = world.worker()
+    world.enqueue("a", unique="u", unique_for_ms=2 * HOUR)
+    worker.settle(worker.take_one(), OutcomeKind.DEAD)
+    assert world.enqueue("b", unique="u").id == "a"
+    assert world.purge("a")
+    assert world.enqueue("b", unique="u").created
+
+
+def test_g1_a_purged_dead_letter_leaves_the_key_to_its_next_holder(world: World) -> None:
+    worker = world.worker()
+    world.enqueue("a", unique="u")
+    worker.settle(worker.take_one(), OutcomeKind.DEAD)
+    world.enqueue("b", unique="u")
+    assert world.purge("a")
+    assert world.enqueue("c", unique="u").id == "b"

@@ -93,6 +93,18 @@ def test_g7_the_next_claim_says_that_the_last_was_answered(world: World) -> None
     assert worker.settle(grant).status == "ok"
 
 
+def test_g7_the_next_claim_makes_the_last_ones_jobs_chargeable(world: World) -> None:
+    """Its number says that the worker had the earlier grants, though no beat has said so yet."""
+    worker = world.worker()
+    world.enqueue("a")
+    worker.claim()
+    world.enqueue("b")
+    worker.claim(n=2)
+    told = worker.die(Verdict.CULPRIT)
+    assert (told.suspects, told.returned) == (["a"], ["b"])
+    assert (account(world.look("a")), account(world.look("b"))) == ({"losses": 1, "deaths": 1}, {})
+
+
 def test_g7_taken_back_and_then_answered_is_lost(world: World) -> None:
     """The reply comes at last: the start gate's beat says that the jobs are gone."""
     worker = world.worker()

@@ -65,6 +65,18 @@ def test_g9_a_delay_is_not_prolonged_by_a_clock_that_goes_back(world: World, wor
     assert ids(worker.take()) == ["a"]
 
 
+@pytest.mark.parametrize("back", [SECOND, HOUR])
+def test_g9_a_delay_begun_after_a_step_back_is_not_shortened(world: World, worker: Worker, back: int) -> None:
+    world.tick()
+    world.jump(-back)
+    world.enqueue("a", delay_ms=MINUTE)
+    assert next_due(worker) == MINUTE
+    world.run(MINUTE - 1, worker)
+    assert worker.take() == []
+    world.jump(1)
+    assert ids(worker.take()) == ["a"]
+
+
 def test_g9_a_retrys_wait_is_not_prolonged_either(world: World, worker: Worker) -> None:
     world.enqueue("a")
     worker.settle(worker.take_one(), OutcomeKind.RETRY, delay_ms=MINUTE)

@@ -38,7 +38,7 @@ def renew(turn: Turn, verb: Renew) -> Renewed:
     if me is None or me.gone is not None:
         closed = me is not None or turn.queue.closed.get(verb.worker) is not None
         return Renewed(standing="gone" if closed else "unknown")
-    me.end = max(me.end, turn.lease + me.lease_ms)
+    me.end = turn.lease + me.lease_ms
     me.answered = max(me.answered, verb.answered)
     me.seen = turn.now
     unseen = me.granted_at < verb.hand_back

@@ -58,8 +58,7 @@ def beat(turn: Turn, verb: Beat) -> BeatReply:
         return BeatReply(standing="gone")
     if verb.lease_ms is not None:  # the holder's own word, and only it, shortens
         me.lease_ms = min(me.lease_ms, verb.lease_ms)
-        me.end = turn.lease + me.lease_ms
-    me.end = max(me.end, turn.lease + me.lease_ms)
+    me.end = turn.lease + me.lease_ms  # never earlier than before, but for that: the lease clock does not go back
     me.answered = max(me.answered, verb.answered)
     me.seen = turn.now
     if me.answered >= me.number:
