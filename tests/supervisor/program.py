@@ -23,6 +23,7 @@ from stillhere.domain.errors import ConfigurationError, StoreUnavailable
 from stillhere.ports.backend import End, Ended, Renew, Renewed, Sweep, Swept, SyncStore, Tick, Ticked, Verb
 from stillhere.worker.clock import boottime_ns
 from stillhere.worker.settings import WorkerSettings
+from stillhere.worker.supervisor.undertaker import NOBODY
 
 R = TypeVar("R")
 
@@ -60,6 +61,8 @@ class RecordingStore:
         pass
 
     def _write(self, verbs: Sequence[Verb[Any]], timeout: float | None, **more: Any) -> None:
+        if any(getattr(verb, "worker", "") == NOBODY for verb in verbs):
+            return  # the undertaker keeps its connection warm
         call = {"at": boottime_ns(), "thread": threading.current_thread().name, "bound": timeout, **more}
         lines = [
             json.dumps({"verb": type(verb).__name__, **msgspec.to_builtins(verb), **call}) + "\n" for verb in verbs

@@ -150,13 +150,13 @@ def test_g14_a_renewal_that_hangs_does_not_hold_up_a_release(play: Play) -> None
 def test_g14_a_release_that_hangs_is_tried_again_soon(play: Play) -> None:
     worker = play("steady:job", lease_ms=30_000)
     ran = worker.event("runs")
-    worker.mood(hang=["End"])
+    worker.mood(hang=["End"])  # also what keeps the connection warm: a short wait at worst
     kill([ran["pid"]])
     killed = since(0)
     eventually(lambda: worker.verbs("End", hung=True), 5)
     worker.mood()
     ends = eventually(lambda: [end for end in worker.verbs("End") if "hung" not in end], 5)
-    assert ends[0]["at"] / 1e9 - killed < 0.6, "the first try is short"
+    assert ends[0]["at"] / 1e9 - killed < 0.9, "the first try is short"
 
 
 def test_a_child_that_dies_with_nothing_done_is_replaced_later_and_later(play: Play) -> None:

@@ -311,7 +311,8 @@ class Supervisor:
         self._children.remove(child)
         if not child.channel.eof:
             self._hear_last(child)
-        if not well and not child.deliberate:
+        told = self._code == MISCONFIGURED and not child.going
+        if not well and not child.deliberate and not told:
             log.warning("Child %d (worker %s): %s. %s", child.pid, child.worker, reason, child.last_words)
         if not self._stopping.ordered:
             self._replace(child, well=well, reason=reason, ran=any(one.running for one in seen))

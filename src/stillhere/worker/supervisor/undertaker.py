@@ -21,12 +21,14 @@ from stillhere.domain.attribution import Seen, judge
 from stillhere.domain.errors import StillhereError
 from stillhere.domain.job import Verdict
 from stillhere.domain.lease import LeasePlan
-from stillhere.ports.backend import End, Ended, Renew, SyncStore, Tick, Verb
+from stillhere.ports.backend import End, Ended, Renew, SyncStore, Verb
 from stillhere.worker.supervisor.child_process import ChildProcess
 
 log = logging.getLogger("stillhere.supervisor")
 
 WARM_EVERY_S = 5.0
+NOBODY = "-"
+"""No worker has this id."""
 FIRST_BOUND_S = 0.25
 FIRST_PAUSE_S = 0.02
 COMPLAIN_EVERY_S = 10.0
@@ -74,7 +76,7 @@ class Undertaker(threading.Thread):
     """Works off burials, oldest first."""
 
     def __init__(self, store: SyncStore, plan: LeasePlan, chief: Chief, warm: list[str]) -> None:
-        """`warm`: the queues of which the first is ticked now and then, so that the connection is there when needed."""
+        """`warm`: the first of these queues is asked something now and then, so that the connection is there."""
         super().__init__(name="stillhere-undertaker", daemon=True)
         self._store, self._plan, self._chief, self._warm = store, plan, chief, warm[:1]
         self._work: queue.SimpleQueue[Burial | None] = queue.SimpleQueue()
@@ -113,8 +115,15 @@ class Undertaker(threading.Thread):
             self._chief.buried(burial, self._release(burial))
 
     def _keep_warm(self) -> None:
+        """Ask what a release asks, of a worker that never was: then the connection is there, and knows the scripts.
+
+        Bounded short: a death may come meanwhile.
+        """
+        verbs: list[Verb[Any]] = []
+        for name in self._warm:
+            verbs += [Renew(queue=name, worker=NOBODY, answered=0), End(queue=name, worker=NOBODY, reason="")]
         try:
-            self._store.call_many([Tick(queue=name) for name in self._warm], timeout=self._plan.try_bound)
+            self._store.call_many(verbs, timeout=min(FIRST_BOUND_S, self._plan.try_bound))
         except StillhereError:
             log.debug("the undertaker's connection is down")
 
