@@ -50,8 +50,8 @@ TICK_S = 0.1
 DRAIN_LOOK_S = 0.02
 SOLO_IDLE_S = 5.0
 SOLO_POLL_S = 0.25
-LAST_CLAIM_S = 1.0
-"""A drain waits so long for a claim that is on its way; what it granted goes back in order then."""
+LAST_CALL_S = 1.0
+"""A drain waits so long for a claim or a registration that is on its way: what they did goes back in order then."""
 LEAVE_WITHIN_S = 1.0
 
 
@@ -145,7 +145,9 @@ class Worker:
         try:
             registering = self.crew.spawn(self.standing.register())
             await self.crew.first(registering, self._told)
-            if not self._told.done():
+            if self._told.done():
+                await self.crew.first(registering, timeout=LAST_CALL_S)
+            else:
                 await self._work()
             await self._drain()
         finally:
@@ -175,7 +177,7 @@ class Worker:
         await self.crew.first(self._told)
         self.keeper.shorten()
         self.fetcher.stop()
-        await self.crew.first(fetching, timeout=LAST_CLAIM_S)
+        await self.crew.first(fetching, timeout=LAST_CALL_S)
         fetching.cancel()
 
     async def _drain(self) -> None:
@@ -195,7 +197,7 @@ class Worker:
     async def _leave(self) -> int:
         """Close this worker id, if nothing under it still runs: what is left of it then is handed back."""
         left = max(len(self.holdings.active()), self.executor.threads.busy)
-        if not left and self.board.last_sent_ns():
+        if not left:
             ends = [
                 End(queue=queue, worker=self.identity.worker, reason="left", force=True, default=Verdict.INTERRUPTED)
                 for queue in self.options.queues
