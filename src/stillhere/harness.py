@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from stillhere.backends.memory.store import forget
 from stillhere.domain.durations import Duration, milliseconds
 from stillhere.domain.errors import ArgumentError
 from stillhere.domain.policy import after_exception, after_result_error, after_return
@@ -49,7 +50,8 @@ async def harness(app: App[Any], url: str | None = None) -> AsyncIterator[Harnes
     The store is in memory unless `url` names another one, of which a namespace of its own is used.
     """
     clock = _Clock()
-    here = Link(url or f"memory://{secrets.token_hex(8)}", f"harness-{secrets.token_hex(4)}", clock)
+    own, namespace = f"memory://{secrets.token_hex(8)}", f"harness-{secrets.token_hex(4)}"
+    here = Link(url or own, namespace, clock)
     before = app.relink(here)
     try:
         async with app.lifespan():
@@ -57,6 +59,7 @@ async def harness(app: App[Any], url: str | None = None) -> AsyncIterator[Harnes
     finally:
         app.relink(before)
         await here.aclose()
+        forget(own, namespace)
 
 
 class Harness:

@@ -21,6 +21,7 @@ from stillhere import (
     current_job,
     current_job_sync,
 )
+from stillhere.backends.memory.store import _SPACES
 from stillhere.testing import Harness, harness
 
 
@@ -204,3 +205,11 @@ async def test_the_end_of_the_test_ends_a_job_too(queue: Harness) -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+async def test_what_a_harness_held_goes_with_it() -> None:
+    before = set(_SPACES)
+    async with harness(app):
+        await add.enqueue(1, 2)
+        assert len(set(_SPACES) - before) == 1
+    assert set(_SPACES) == before
