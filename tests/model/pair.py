@@ -7,10 +7,15 @@ figures, the workers, the listing; and the audit of both must find nothing. The 
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
+from stillhere.backends.memory.store import forget
+from stillhere.backends.redis.backend import SyncRedisStore
+from stillhere.backends.redis.connection import Endpoint
+from stillhere.backends.redis.scripts import SCRIPTS, Mutate, Scripts
 from stillhere.domain.job import JobRecord
 from stillhere.domain.states import LIVE, State
 from stillhere.ports.backend import Look, SyncStore, Verb
@@ -26,18 +31,19 @@ START = 1_800_000_000_000
 class Pair:
     """One queue in both stores. `now` is the time of both, in ms."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, mutate: Mutate | None = None) -> None:
+        """`mutate` breaks the server's scripts, to see that it is noticed."""
         self.now = START
         namespace = f"t{secrets.token_hex(6)}"
-        self.model = self._open("memory://stateful", namespace)
-        self.real = self._open(url, namespace)
+        self.model: SyncStore = open_sync("memory://stateful", namespace, clock=lambda: self.now)
+        self.real: SyncStore = SyncRedisStore(
+            Endpoint(url), namespace, clock=lambda: self.now, scripts=Scripts(mutate) if mutate else SCRIPTS
+        )
+        self._forget = partial(forget, "memory://stateful", namespace)
         self.sent: list[Verb[Any]] = []
         """What can come again, late."""
         self.said: Verb[Any] | None = None
         """The last verb."""
-
-    def _open(self, url: str, namespace: str) -> SyncStore:
-        return open_sync(url, namespace, clock=lambda: self.now)
 
     def call(self, verb: Verb[R], *, keep: bool = True) -> R:
         """Run it in both; they must answer the same."""
@@ -51,7 +57,7 @@ class Pair:
     def listing(self, verb: Jobs) -> None:
         """Run it in both: the same jobs on all pages, the waiting ones in the same order.
 
-        What has ended is left out: a server drops it from its list by the virtual time, and keeps its record by its own.
+        What has ended is left out: a server drops it from its list by the virtual time, from its records by its own.
         """
         model, real = (_listing(store, verb) for store in (self.model, self.real))
         assert real == model, f"\nafter     {self.said}\nlisted by {verb}\nserver    {real}\nreference {model}"
@@ -59,7 +65,7 @@ class Pair:
     def compare(self, jobs: list[str]) -> None:
         """Read all that there is, and hold one against the other."""
         looks = [Look(queue=QUEUE, job=job) for job in jobs]
-        whole = [Status(queue=QUEUE), Workers(queue=QUEUE), Queues(queue="")]
+        whole: list[Verb[Any]] = [Status(queue=QUEUE), Workers(queue=QUEUE), Queues(queue="")]
         reads: list[Verb[Any]] = [*looks, *whole, Audit(queue=QUEUE)]
         expected, found = self.model.call_many(reads), self.real.call_many(reads)
         for verb, right, left in zip(reads, expected, found, strict=True):
@@ -71,6 +77,7 @@ class Pair:
         """End of the story."""
         self.model.close()
         self.real.close()
+        self._forget()
 
 
 def _listing(store: SyncStore, verb: Jobs) -> tuple[list[JobRecord], list[JobRecord]]:
