@@ -53,6 +53,18 @@ def test_g4_without_a_fresh_word_there_is_no_trust() -> None:
     assert identity.age < 1.0
 
 
+def test_g4_a_doubt_stays_until_the_own_voice_has_compared() -> None:
+    identity = Identity(Board.create(1), 1_000)
+    assert not identity.trusted
+    identity.board.write("supervisor_sent_ns", boottime_ns())
+    assert not identity.trusted, "the other voice keeps the lease; it does not know what is held"
+    identity.confirm(boottime_ns() - LONG_AGO_NS)
+    assert not identity.trusted, "sent before the doubt, read after it"
+    identity.confirm(boottime_ns())
+    last = identity.trusted
+    assert last
+
+
 def test_an_old_answer_makes_no_lease_younger_and_none_older() -> None:
     board = Board.create(1)
     identity = Identity(board, 1_000)

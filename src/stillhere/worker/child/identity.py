@@ -48,9 +48,13 @@ class Identity:
         return self.worker
 
     def confirm(self, sent_ns: int) -> None:
-        """Note that a beat of this process, sent at this time, was answered: a doubt that was older is over."""
+        """Note that a beat of this process, sent at this time, was answered: a doubt is over, unless it came late.
+
+        One that was sent before a freeze and is read after it has compared nothing since, whatever the other voice says.
+        """
         self.board.write("child_sent_ns", max(sent_ns, self.board.read("child_sent_ns")))
-        self._doubted = self.age >= self.plan.trust_limit
+        if (boottime_ns() - sent_ns) / 1e9 < self.plan.trust_limit:
+            self._doubted = False
 
     @property
     def age(self) -> float:
