@@ -50,7 +50,8 @@ class Identity:
     def confirm(self, sent_ns: int) -> None:
         """Note that a beat of this process, sent at this time, was answered: a doubt is over, unless it came late.
 
-        One that was sent before a freeze and is read after it has compared nothing since, whatever the other voice says.
+        One that was sent before a freeze and is read after it has compared nothing since, whatever the other voice
+        says.
         """
         self.board.write("child_sent_ns", max(sent_ns, self.board.read("child_sent_ns")))
         if (boottime_ns() - sent_ns) / 1e9 < self.plan.trust_limit:
