@@ -88,6 +88,8 @@ class Choices:
 
         if self._place is None:
             self._place = find_place(self, os.environ, may_make=may_make)
+            if (ctx := click.get_current_context(silent=True)) is not None:
+                ctx.find_root().call_on_close(self._place.link.close)
         return self._place
 
     def start_logging(self) -> None:
