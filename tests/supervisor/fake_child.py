@@ -229,11 +229,9 @@ def breaks_at_start(child: Child) -> None:
     os._exit(70)
 
 
-def breaks_at_second_start(child: Child) -> None:
-    """The first works; those that come after it cannot start."""
-    first = HOME.with_name("first")
-    if not first.exists():
-        first.touch()
+def breaks_once_deployed(child: Child) -> None:
+    """Those that are started after the file `deployed` is there cannot start."""
+    if not HOME.with_name("deployed").exists():
         steady(child, "job")
     breaks_at_start(child)
 

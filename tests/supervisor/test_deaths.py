@@ -127,10 +127,10 @@ def parent(pid: int) -> int:
 def test_g14_a_core_dump_does_not_hold_up_the_release(play: Play) -> None:
     worker = play("dumps_core:600")
     dies = worker.event("dies")
-    eventually(lambda: worker.verbs("End") or state(dies["pid"]) in ("Z", ""), 20)
-    if not worker.verbs("End"):
+    eventually(lambda: worker.verbs("End") or since(dies["at"]) > 1.2 or not alive(dies["pid"]), 5)
+    if not worker.verbs("End") and since(dies["at"]) < 1.0:
         pytest.skip("the dump was over before anybody could look")
-    end = worker.ends()[-1]
+    end = worker.ends(within=0.1)[-1]
     assert (end["at"] - dies["at"]) / 1e9 < 1.0
     assert end["reason"] == "killed by SIGSEGV"
     assert alive(dies["pid"]), "it is still at its dump"

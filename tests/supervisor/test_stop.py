@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -171,23 +174,31 @@ def test_a_hangup_that_was_ignored_stays_so(play: Play) -> None:
     assert "stopping" not in worker.log
 
 
+def unread(pipe: int) -> int:
+    """How many bytes wait in a pipe."""
+    return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0])
+
+
 def test_a_log_that_nobody_reads_stops_neither_the_beats_nor_the_end(play: Play, tmp_path: Path) -> None:
     from stillhere.worker.settings import WorkerSettings
 
     read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
     settings = WorkerSettings(app="steady:job", lease_ms=2_000, slots=4, grace_ms=1_000)
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.supervisor.program", str(tmp_path), settings.to_json()],
         stderr=write,
         env=os.environ | {"FAKE_CHILD_LOG": str(tmp_path / "children"), "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    os.close(write)
     worker = play("steady")  # a second one, for its eyes on the same directory
     try:
         ran = worker.event("runs")
-        for _ in range(3000):  # each makes a line
+        while unread(read) < 3700:  # until no line fits any more, and then some more
             process.send_signal(signal.SIGUSR1)
-            time.sleep(0.0005)
+            time.sleep(0.002)
+        for _ in range(20):
+            process.send_signal(signal.SIGUSR1)
+            time.sleep(0.002)
         begun = since(0)
         eventually(lambda: any(renew["at"] / 1e9 > begun + 1.5 for renew in worker.verbs("Renew")), 10)
         assert ran
@@ -199,6 +210,7 @@ def test_a_log_that_nobody_reads_stops_neither_the_beats_nor_the_end(play: Play,
         process.kill()
         process.wait()
         os.close(read)
+        os.close(write)
 
 
 # ------------------------------------------------------------------------------------------- what cannot be started
@@ -218,14 +230,18 @@ def test_three_equal_failures_before_hello_are_78(play: Play) -> None:
     assert "The worker's process cannot start: ZeroDivisionError: division by zero" in worker.log
 
 
-def test_a_deploy_that_breaks_the_app_lets_what_works_end(play: Play) -> None:
-    """One child dies when the app cannot be imported any more: the other one gets the grace period."""
-    worker = play("breaks_at_second_start", processes=1)
-    ran = worker.event("runs")
-    os.kill(ran["pid"], signal.SIGKILL)
+def test_a_deploy_that_breaks_the_app_lets_what_works_end(play: Play, tmp_path: Path) -> None:
+    """One of two children dies when the app cannot be imported any more: the other one gets the grace period."""
+    worker = play("breaks_once_deployed", processes=2)
+    worker.event("runs", 2)
+    dead, living = worker.events("runs")
+    (tmp_path / "deployed").touch()
+    os.kill(dead["pid"], signal.SIGKILL)
     assert worker.wait(15) == 78
-    assert len(worker.events("start")) == 4
-    assert worker.ends()[0]["reason"] == "killed by SIGKILL", "and what the dead one had is released first"
+    assert len(worker.events("start")) == 5
+    assert [event["pid"] for event in worker.events("drain")] == [living["pid"]]
+    reasons = {end["worker"]: end["reason"] for end in worker.ends(2)}
+    assert reasons == {dead["worker"]: "killed by SIGKILL", living["worker"]: "exit code 0"}
 
 
 def test_a_child_with_another_store_is_not_spoken_for(play: Play) -> None:
