@@ -2,7 +2,7 @@
 
 Records go into a bounded queue; one thread writes them to standard error, and may hang there. When the queue is full a
 record is dropped and counted, and the count is told once there is room. The thread writes to the descriptor itself:
-Python's own stream has a lock, and a thread that hangs with it would make the end of the process hang as well. Children
+Python's own stream has a lock, and whoever else flushes it would hang with a thread that hangs in it. Children
 write to standard error themselves: making the shared descriptor non-blocking would make *their* writes fail.
 """
 
