@@ -45,7 +45,7 @@ from stillhere.worker.timeline import Timeline
 
 log = logging.getLogger("stillhere.supervisor")
 
-OK, FAULT, KILLED_SOME, MISCONFIGURED = 0, 1, 70, 78
+OK, KILLED_SOME, FAULT, MISCONFIGURED = 0, 70, 70, 78
 WATCH_S = 0.25
 AWAIT_S = 0.3
 """How long the end waits for what it has killed."""
@@ -214,7 +214,10 @@ class Supervisor:
         if self._stopping.ordered or not self._ready:
             return
         solos = sum(child.lanes == "solo" for child in self._children)
-        idle = sum(child.lanes != "pool" and not child.board.taken() for child in self._children)
+        idle = sum(
+            child.lanes != "pool" and child.board.phase < Phase.RETIRE and not child.board.taken()
+            for child in self._children
+        )
         for _ in range(self._nursery.solos(boottime(), suspects=suspects, solos=solos, idle=idle)):
             self._start("solo")
 
@@ -357,7 +360,8 @@ class Supervisor:
     def _told_to_stop(self, name: str) -> None:
         counts = self._stopping.signal(boottime())
         if counts == 1:
-            log.info("%s: stopping. Jobs may end within %.3g s.", name, self._settings.grace_ms / 1000)
+            cancel = Timeline.of(self._settings.grace_ms / 1000).cancel
+            log.info("%s: stopping. What still runs after %.3g s is told to stop and handed over.", name, cancel)
         elif counts == 2:
             log.warning("%s again: ending now.", name)
         if counts:
