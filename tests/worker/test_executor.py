@@ -375,3 +375,11 @@ async def test_a_task_says_for_itself_when_it_is_long(monkeypatch: pytest.Monkey
     for run in (quick, patient, never):
         bench.executor.stop(run, "lease_lost")
     await soon(lambda: len(bench.ends) == 3)
+
+
+def test_what_a_handler_raised_cannot_flood_or_steer_a_terminal() -> None:
+    record = error_record(ValueError("\x1b[31mred\x00" + "y" * 5_000_000))
+    text = module._for_the_log(record)
+    assert len(text) < 20_000
+    assert "\x1b" not in text
+    assert "\x00" not in text

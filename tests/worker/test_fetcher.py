@@ -59,8 +59,8 @@ class Bench:
         self.events.append(("started", run.grant.id, self.desk.board.answered(0)))
         self.started.append(run.grant.id)
 
-    async def confirm(self, queue: str) -> bool:
-        self.events.append(("confirmed", queue, self.desk.board.answered(0)))
+    async def confirm(self) -> bool:
+        self.events.append(("confirmed", self.desk.board.answered(0)))
         return self.confirmed
 
     async def gone(self, worker: str) -> None:
@@ -149,7 +149,7 @@ async def test_g13_a_reply_read_late_is_confirmed_before_anything_starts(
     bench.store.reply[Claim] = reply
     bench.begin()
     await soon(lambda: bench.started == ["a"])
-    assert bench.events == [("held", "a", 0), ("confirmed", "q", 1), ("started", "a", 1)]
+    assert bench.events == [("held", "a", 0), ("confirmed", 1), ("started", "a", 1)]
 
 
 async def test_g13_what_the_confirming_beat_calls_lost_does_not_start(
@@ -159,7 +159,7 @@ async def test_g13_what_the_confirming_beat_calls_lost_does_not_start(
     monkeypatch.setattr(module, "boottime", lambda: next(times, 9.0))
     bench.bring(brought("a", "b"))
 
-    async def confirm(queue: str) -> bool:
+    async def confirm() -> bool:
         (lost, _) = bench.desk.holdings.all()
         lost.ended = True  # as the executor ends a run that has not started
         return True
@@ -174,7 +174,7 @@ async def test_g4_in_doubt_nothing_starts_until_a_beat_clears_it(bench: Bench) -
     bench.desk.board.write("child_sent_ns", 0)
     beats = 0
 
-    async def confirm(queue: str) -> bool:
+    async def confirm() -> bool:
         nonlocal beats
         beats += 1
         if beats == 3:
@@ -215,7 +215,7 @@ async def test_g3_a_lease_that_is_over_is_renewed_and_the_same_claim_repeated(be
     bench.bring(Claimed(standing="over"), brought("a"))
     bench.begin()
     await soon(lambda: bench.started == ["a"])
-    assert bench.events[0] == ("confirmed", "q", 0)
+    assert bench.events[0] == ("confirmed", 0)
     assert [claim.n for claim in bench.claims[:2]] == [1, 1]
 
 
@@ -224,7 +224,7 @@ async def test_grants_of_a_worker_that_dies_at_the_gate_do_not_start(bench: Benc
     bench.desk.board.write("child_sent_ns", 0)
     bench.confirmed = False
     bench.begin()
-    await soon(lambda: ("confirmed", "q", 1) in bench.events)
+    await soon(lambda: ("confirmed", 1) in bench.events)
     await asyncio.sleep(0)
     assert bench.started == []
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stillhere.domain.errors import ConfigurationError, StopReason
-from stillhere.ports.backend import Beat, BeatReply, Held, Register
+from stillhere.ports.backend import Beat, BeatReply, End, Held, Register
 from stillhere.worker.child.runs import Run
 from stillhere.worker.child.standing import Standing
 from stillhere.worker.clock import boottime_ns
@@ -145,16 +145,17 @@ async def test_confirm_beats_until_it_is_answered_and_takes_in_what_it_hears() -
     bench.desk.board.answer(1, 5)
     bench.desk.board.write("child_sent_ns", 0)
 
-    def reply(_: Beat) -> BeatReply:
+    def reply(beat: Beat) -> BeatReply:
         if away:
             raise away.pop()
-        return BeatReply(standing="ok", lost=[Held("a", 1)])
+        return BeatReply(standing="ok", lost=[Held("a", 1)] if beat.queue == "q" else [])
 
     bench.store.reply[Beat] = reply
-    assert await bench.standing.confirm("q") is True
+    assert await bench.standing.confirm() is True
     assert {(beat.queue, beat.answered, tuple(beat.held)) for beat in bench.store.of(Beat)} == {
-        ("q", 5, (Held("a", 1),))
-    }
+        ("p", 0, ()),
+        ("q", 5, (Held("a", 1),)),
+    }, "all queues: trust is one for the whole process"
     assert bench.desk.identity.trusted
     assert bench.events == [("a", "lease_lost")]
 
@@ -162,5 +163,30 @@ async def test_confirm_beats_until_it_is_answered_and_takes_in_what_it_hears() -
 async def test_confirm_tells_when_the_id_is_gone() -> None:
     bench = Bench()
     bench.store.reply[Beat] = lambda _: BeatReply(standing="gone")
-    assert await bench.standing.confirm("q") is False
+    assert await bench.standing.confirm() is False
     assert bench.events == ["death", "birth"]
+
+
+async def test_g4_a_registration_that_came_through_earlier_counts_from_its_first_try() -> None:
+    bench, answers = Bench(), [AWAY, "exists"]
+
+    def reply(_: Register) -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, str):
+            return answer
+        raise answer
+
+    bench.store.reply[Register] = reply
+    before = boottime_ns()
+    await bench.standing.register()
+    age_of_first = bench.desk.board.read("child_sent_ns") - before
+    assert 0 <= age_of_first < bench.desk.identity.plan.retry_after * 1e9, "not the time of the try that was answered"
+
+
+async def test_g7_a_rebirth_closes_the_old_id_in_the_queues_that_held_it_open() -> None:
+    bench = Bench("p", "q")
+    bench.store.reply[Beat] = lambda beat: BeatReply(standing="gone" if beat.queue == "p" else "ok")
+    old = bench.desk.identity.worker
+    assert await bench.standing.confirm() is False
+    await soon(lambda: len(bench.store.of(End)) == 2)
+    assert {(end.queue, end.worker, end.force) for end in bench.store.of(End)} == {("p", old, True), ("q", old, True)}

@@ -309,6 +309,46 @@ async def test_a_drain_lets_jobs_end_and_leaves_no_worker_behind(bench: Bench) -
     assert bench.sync.call(Status(queue="default")).workers == 0
 
 
+class Slow:
+    """A store whose claims are served at once and answered when the test says so."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.answer = asyncio.Event()
+        self.answer.set()
+        self.served = 0
+
+    async def call(self, verb: Any, *, timeout: float | None = None) -> Any:
+        reply = await self._store.call(verb)
+        self.served += len(reply.jobs)
+        await self.answer.wait()
+        return reply
+
+
+async def test_g14_what_a_drain_finds_on_its_way_is_ready_while_others_still_run(bench: Bench) -> None:
+    started, release = asyncio.Event(), asyncio.Event()
+
+    @bench.app.task
+    async def runs() -> None:
+        started.set()
+        await release.wait()
+
+    async with bench.worker(grace_ms=20_000, lease_ms=30_000) as worker:
+        slow = Slow(worker.fetcher._store)
+        worker.fetcher._store = slow  # type: ignore[assignment]
+        running = await runs.enqueue()
+        await started.wait()
+        slow.answer.clear()
+        granted = await runs.enqueue()
+        await bench.until(lambda: slow.served == 2)
+        worker.drain()
+        await asyncio.sleep(0)
+        slow.answer.set()
+        await bench.until(lambda: bench.look(granted).state == "ready", within=3)
+        assert bench.look(running).state == "running"
+        release.set()
+
+
 async def test_a_drain_hands_back_at_once_what_has_not_started(bench: Bench) -> None:
     @bench.app.task
     async def never() -> None:
@@ -317,7 +357,7 @@ async def test_a_drain_hands_back_at_once_what_has_not_started(bench: Bench) -> 
     async with bench.worker(grace_ms=60_000) as worker:
         await bench.until(lambda: worker.board.phase == Phase.RUN)
 
-        async def in_doubt(queue: str, sent: float) -> bool:
+        async def in_doubt(sent: float) -> bool:
             return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
         worker.fetcher._beyond_doubt = in_doubt  # type: ignore[method-assign]

@@ -14,8 +14,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import json
 import logging
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +32,8 @@ from stillhere.worker.child.threads import Threads
 from stillhere.worker.clock import boottime, boottime_ns
 
 log = logging.getLogger("stillhere.worker")
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Executor:
@@ -62,7 +66,10 @@ class Executor:
             run.handle.add_done_callback(lambda _: self._ended_unseen(run))
         else:
             context = contextvars.copy_context()
-            self.threads.submit(lambda: context.run(self._function, run, args, kwargs))
+            try:
+                self.threads.submit(lambda: context.run(self._function, run, args, kwargs))
+            except RuntimeError as error:  # no thread is to be had: a failed try of this job, not the worker's end
+                self._raised(run, error)
 
     def stop(self, run: Run, reason: StopReason) -> None:
         """Tell a run to end; one that has not started ends at once."""
@@ -120,9 +127,9 @@ class Executor:
         outcome = after_exception(run.grant, run.task.options, error, stopping=run.stopping, random=self._dice.random())
         if outcome is not None and outcome.error is not None:
             log.warning(
-                "Job %s (%s), attempt %d: %s", run.grant.id, run.grant.task, run.grant.failures + 1,
+                "Job %s (%s), attempt %d: %s\n%s", run.grant.id, run.grant.task, run.grant.failures + 1,
                 "dead letter" if outcome.kind == OutcomeKind.DEAD else f"failed, again in {outcome.delay_ms} ms",
-                exc_info=error,
+                _for_the_log(outcome.error),
             )  # fmt: skip
         self._end(run, outcome)
 
@@ -136,3 +143,8 @@ class Executor:
     def _show(self, moved: list[Run]) -> None:
         for run in moved:
             self._board.lengthen(run.slot)
+
+
+def _for_the_log(error: str) -> str:
+    """The stored traceback, which is of bounded length, without characters that would act on a terminal."""
+    return _CONTROL.sub("?", str(json.loads(error)["traceback"]).rstrip())

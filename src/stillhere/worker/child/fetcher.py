@@ -47,7 +47,7 @@ class Fetcher:
         room: Callable[[], tuple[int, Lanes]],
         take: Callable[[Grant], Run | None],
         start: Callable[[Run], None],
-        confirm: Callable[[str], Awaitable[bool]],
+        confirm: Callable[[], Awaitable[bool]],
         gone: Callable[[str], Awaitable[None]],
         poll_s: float = POLL_S,
     ) -> None:
@@ -138,7 +138,7 @@ class Fetcher:
         self._note(queue, slots, reply)
         runs = [run for grant in reply.jobs if (run := self._take(grant)) is not None]
         self._identity.board.answer(self._index[queue], number)
-        if runs and not self._stopping and await self._beyond_doubt(queue, sent):
+        if runs and not self._stopping and await self._beyond_doubt(sent):
             for run in runs:
                 if not run.ended and not self._stopping:
                     self._start(run)
@@ -153,12 +153,12 @@ class Fetcher:
         if reply.dropped:
             log.warning("Queue %s: set aside what was no job: %s", queue, ", ".join(reply.dropped))
 
-    async def _beyond_doubt(self, queue: str, sent: float) -> bool:
+    async def _beyond_doubt(self, sent: float) -> bool:
         """The gate before a start; False: the worker id is gone, and with it the grants."""
-        if boottime() - sent > SILENCE_S and not await self._confirm(queue):
+        if boottime() - sent > SILENCE_S and not await self._confirm():
             return False
         while not self._identity.trusted:
-            if not await self._confirm(queue):
+            if not await self._confirm():
                 return False
         return True
 
@@ -177,7 +177,7 @@ class Fetcher:
                 return reply
             if reply.standing != "over":
                 await self._gone(claim.worker)
-            elif await self._confirm(claim.queue):
+            elif await self._confirm():
                 continue
             break
         return None

@@ -43,9 +43,10 @@ class Identity:
 
     def renew_id(self) -> str:
         """Take a new id, after the old one was closed."""
-        self.worker = new_worker_id(self.name)
-        self.board.name_worker(self.worker)
-        return self.worker
+        worker = new_worker_id(self.name)
+        self.board.name_worker(worker)  # its claims start anew: never an old number under the new name
+        self.worker = worker
+        return worker
 
     def confirm(self, sent_ns: int) -> None:
         """Note that a beat of this process, sent at this time, was answered: a doubt is over, unless it came late.

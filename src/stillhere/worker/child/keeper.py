@@ -84,8 +84,9 @@ class Keeper(threading.Thread):
     def begin(self) -> None:
         """The worker is registered: renew from now on."""
         self._clock = RenewalClock(self._identity.plan, random.Random())
-        self._clock.sent(boottime())
-        self._clock.confirmed(self._identity.board.read("child_sent_ns") / 1e9)
+        registered = self._identity.board.read("child_sent_ns") / 1e9
+        self._clock.sent(registered)  # long ago, if the answer was: then the first beat is due now
+        self._clock.confirmed(registered)
         self._beating = True
         self._wake()
 
@@ -97,8 +98,7 @@ class Keeper(threading.Thread):
         """The worker drains: hold a short lease from now on, so that a kill in mid-drain costs little."""
         plan = self._identity.plan.draining()
         self._lease_ms = round(plan.length_s * 1000)
-        self._clock.shorten(plan)
-        self._identity.plan = plan
+        self._clock.shorten(plan)  # due at once; the old length is trusted until the store is told the new one
         self._wake()
 
     def stop(self) -> None:
@@ -160,13 +160,17 @@ class Keeper(threading.Thread):
     def _beat(self) -> None:
         sent, sent_ns = boottime(), boottime_ns()
         said = beats(self._identity, self._holdings, self._lease_ms)
-        worker = self._identity.worker
+        worker = said[0].worker  # the one that spoke: it may be another by the time of the answer
+        if not self._beating or any(beat.worker != worker for beat in said):
+            return
         self._clock.sent(sent)
+        self._identity.plan = self._clock.plan
         try:
             replies = self._store.call_many(said, timeout=self._clock.plan.try_bound)
         except StillhereError as error:
             self._clock.failed(boottime())
-            self._identity.complain("beat", error)
+            if self._beating:
+                self._identity.complain("beat", error)
             return
         if worker != self._identity.worker:
             return

@@ -52,8 +52,6 @@ def main(signals: Signals, arguments: list[str]) -> int:
         left, code = _work(board, channel, signals)
     except Stopped:
         code = DRAINED
-    except KeyboardInterrupt:
-        code = DRAINED
     except BaseException as error:  # noqa: BLE001 - whatever ended the main loop, the end is orderly
         code = _explain(channel, error)
     board.phase = Phase.EXIT

@@ -18,7 +18,8 @@ import socket
 from collections.abc import Callable, Sequence
 
 from stillhere.domain.errors import ConfigurationError, StillhereError, StopReason
-from stillhere.ports.backend import AsyncStore, Beat, BeatReply, Held, Register
+from stillhere.domain.job import Verdict
+from stillhere.ports.backend import AsyncStore, Beat, BeatReply, End, Held, Register
 from stillhere.worker.child.identity import Identity
 from stillhere.worker.child.keeper import beats
 from stillhere.worker.child.runs import Holdings, Run
@@ -46,6 +47,7 @@ class Standing:
         self._tasks, self._slots = list(tasks), slots
         self._stop, self._on_death, self._on_birth = stop, on_death, on_birth
         self._lock = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
 
     # ---------------------------------------------------------------------------------------------------- births
 
@@ -54,6 +56,7 @@ class Standing:
 
         Raises `ConfigurationError` when the store refuses this worker for good.
         """
+        first = boottime_ns()
         while True:
             sent = boottime_ns()
             try:
@@ -66,8 +69,10 @@ class Standing:
                 continue
             if "gone" in replies:
                 self._identity.renew_id()
+                first = boottime_ns()
                 continue
-            self._identity.confirm(sent)
+            # `exists`: an earlier try came through, and the lease counts from then
+            self._identity.confirm(first if "exists" in replies else sent)
             return
 
     def _registrations(self) -> list[Register]:
@@ -98,33 +103,59 @@ class Standing:
             )
             self._on_death()
             self._identity.renew_id()
-            for run in self._holdings.all():
+            runs = self._holdings.all()
+            for run in runs:
                 self._lose(run)
                 if run.ended:
                     self._holdings.drop(run)
+            self._closing = asyncio.get_running_loop().create_task(self._close(worker, runs))
             await self.register()
             self._on_birth()
 
+    async def _close(self, worker: str, runs: list[Run]) -> None:
+        """Close the old id in the queues that still hold it open, once nothing of it runs any more.
+
+        One queue may have declared it dead while another has not: without this its jobs there would wait for the lease.
+        """
+        while not all(run.ended for run in runs):  # noqa: ASYNC110 - a run has no event to wait for, and this is rare
+            await asyncio.sleep(self._identity.plan.retry_after)
+        ends = [
+            End(queue=queue, worker=worker, reason="born again", force=True, default=Verdict.INTERRUPTED)
+            for queue in self._holdings.queues
+        ]
+        while ends:
+            try:
+                replies = await self._store.call_many(ends, timeout=self._identity.plan.try_bound)
+            except StillhereError as error:
+                self._identity.complain("end", error)
+                await asyncio.sleep(self._identity.plan.retry_after)
+                continue
+            ends = [end for end, reply in zip(ends, replies, strict=True) if reply.status == "more"]
+
     # ----------------------------------------------------------------------------------------------------- words
 
-    async def confirm(self, queue: str) -> bool:
-        """Send a beat now, repeated until it is answered, and act on it; False: the id of this moment is gone."""
+    async def confirm(self) -> bool:
+        """Send a beat to all queues now, repeated until it is answered, and act on it; False: the id is gone.
+
+        All queues, because trust is one for the whole process: it is restored only when each has compared.
+        """
         while True:
-            said = next(beat for beat in beats(self._identity, self._holdings) if beat.queue == queue)
-            sent = boottime_ns()
+            said, sent = beats(self._identity, self._holdings), boottime_ns()
+            worker = said[0].worker
             try:
-                reply = await self._store.call(said, timeout=self._identity.plan.try_bound)
+                replies = await self._store.call_many(said, timeout=self._identity.plan.try_bound)
             except StillhereError as error:
                 self._identity.complain("beat", error)
                 await asyncio.sleep(self._identity.plan.retry_after)
                 continue
-            if said.worker != self._identity.worker:
+            if worker != self._identity.worker:
                 return False
-            if reply.standing == "gone":
-                await self.reborn(said.worker)
+            if any(reply.standing == "gone" for reply in replies):
+                await self.reborn(worker)
                 return False
             self._identity.confirm(sent)
-            self.take(said, reply)
+            for beat, reply in zip(said, replies, strict=True):
+                self.take(beat, reply)
             return True
 
     async def heard(self, worker: str, said: Sequence[Beat], replies: Sequence[BeatReply]) -> None:

@@ -28,13 +28,16 @@ class Threads:
         return len(self._busy)
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Run `work` in a thread that is idle, or in a new one. It must not raise."""
+        """Run `work` in a thread that is idle, or in a new one. It must not raise.
+
+        Raises `RuntimeError` when the system gives no more threads; nothing has run then.
+        """
         with self._lock:
             if self._idle:
                 self._idle -= 1
             else:
+                threading.Thread(target=self._serve, name=f"stillhere-job-{self._count + 1}", daemon=True).start()
                 self._count += 1
-                threading.Thread(target=self._serve, name=f"stillhere-job-{self._count}", daemon=True).start()
         self._work.put(work)
 
     def close(self) -> None:
