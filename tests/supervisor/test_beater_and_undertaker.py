@@ -219,6 +219,24 @@ def test_a_store_that_is_away_is_waited_for(bench: Bench) -> None:
     eventually(lambda: {"answers", "suspects"} <= bench.chief.kinds(), 5)
 
 
+def test_an_outage_is_one_line_and_one_at_its_end(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "stillhere.supervisor")
+    flips = iter([False] + [True, False] * 20 + [True] * 40)
+
+    def flap(_: Any) -> Any:
+        if next(flips, False):
+            raise AWAY
+        return Renewed(standing="ok")
+
+    bench.children = [FakeChild("w", "q")]
+    bench.store.reply[Renew] = flap
+    bench.beater.start()
+    eventually(lambda: len(bench.store.of(Renew)) > 90, 30)
+    eventually(lambda: bench.beater._failing_since is None, 5)
+    assert caplog.text.count("gets no answer") == 1, "also when it comes and goes"
+    assert caplog.text.count("answers again") == 1
+
+
 def test_a_fault_of_ours_is_passed_on(bench: Bench) -> None:
     bench.store.reply[Renew] = lambda _: None
     bench.beater.start()

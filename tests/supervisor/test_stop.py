@@ -29,7 +29,7 @@ def test_children_that_end_in_time_make_it_zero(play: Play) -> None:
     told = worker.events("drain")
     assert len(told) == 2
     assert told[0]["timeline"] == {"cancel": 0.4, "leave": 0.7, "kill": 0.8, "exit": 1.0}
-    assert "SIGTERM: stopping. Jobs may end within 1 s." in worker.log
+    assert "SIGTERM: stopping. What still runs after 0.4 s is told to stop and handed over." in worker.log
 
 
 def test_g7_what_does_not_end_is_killed_and_handed_back_as_interrupted(play: Play) -> None:

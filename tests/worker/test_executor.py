@@ -14,6 +14,7 @@ import pytest
 
 from stillhere.domain.errors import Discard, JobStopped, Retry, Snooze, WrongDoor
 from stillhere.domain.job import Outcome, OutcomeKind
+from stillhere.domain.policy import error_record
 from stillhere.worker.board import SlotState
 from stillhere.worker.child import executor as module
 from stillhere.worker.child.context import current_job, current_job_sync

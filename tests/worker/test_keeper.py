@@ -140,6 +140,9 @@ def test_a_long_lease_is_lowered_to_five_seconds() -> None:
     )
     keeper.shorten()
     assert keeper._lease_ms == 5_000
+    assert desk.identity.plan.length_s == 30.0, "no doubt by a length that the store has not been told"
+    keeper._beating = True
+    keeper._beat()
     assert desk.identity.plan.length_s == 5.0
 
 

@@ -168,7 +168,8 @@ async def test_confirm_tells_when_the_id_is_gone() -> None:
 
 
 async def test_g4_a_registration_that_came_through_earlier_counts_from_its_first_try() -> None:
-    bench, answers = Bench(), [AWAY, "exists"]
+    bench = Bench()
+    answers: list[Any] = [AWAY, "exists"]
 
     def reply(_: Register) -> str:
         answer = answers.pop(0)

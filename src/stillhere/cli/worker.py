@@ -105,7 +105,7 @@ def settings_of(choices: Choices, target: str | None, given: dict[str, Any]) -> 
     type=DURATION,
     default=spell(defaults.DEFAULT_GRACE_MS),
     show_default=True,
-    help="When it is stopped, running jobs have so long to end; then they are handed over.",
+    help="When it is stopped, it is gone after this; the last 3 s (or 60 %) stop and hand over what runs.",
 )
 @click.option(
     "--overflow",
@@ -119,7 +119,7 @@ def settings_of(choices: Choices, target: str | None, given: dict[str, Any]) -> 
     show_default=True,
     help="A job that runs longer gives its slot to others and goes on; 0: never.",
 )
-@click.option("--burst", is_flag=True, help="End when the queues are empty.")
+@click.option("--burst", is_flag=True, help="End when the queues are empty, of scheduled jobs too.")
 @click.option("--name", default="", metavar="NAME", help="Stands in front of the worker's id, for people.")
 @click.option(
     "--solo",

@@ -225,7 +225,7 @@ class SyncWire:
             self._connection.connect()
             greeting = endpoint.greeting
             endpoint.check_greeting(self.exchange(b"".join(greeting), len(greeting), deadline))
-        except (OSError, redis.RedisError, EOFError) as error:
+        except (OSError, redis.RedisError, EOFError, hiredis.HiredisError) as error:
             self.close()
             raise endpoint.unreachable(error) from None
         except BaseException:
@@ -280,7 +280,7 @@ class AsyncWire:
             await wire._connection.connect()
             greeting = endpoint.greeting
             endpoint.check_greeting(await wire.exchange(b"".join(greeting), len(greeting)))
-        except (OSError, redis.RedisError, EOFError) as error:
+        except (OSError, redis.RedisError, EOFError, hiredis.HiredisError) as error:
             wire.close()
             raise endpoint.unreachable(error) from None
         except BaseException:

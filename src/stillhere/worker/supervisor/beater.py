@@ -31,7 +31,8 @@ from stillhere.worker.supervisor.child_process import ChildProcess
 
 log = logging.getLogger("stillhere.supervisor")
 
-COMPLAIN_EVERY_S = 10.0
+PATIENCE_S, PATIENCE_MAX_S = 10.0, 600.0
+"""Of an outage there is one line, and a next one after so long, then after twice as long."""
 COMPLAIN_AT = 4
 """A chore is cut short when a renewal is due, so one that failed is no news; so many in a row are."""
 LOOK_S = 1.0
@@ -83,7 +84,7 @@ class Beater(threading.Thread):
         self._healthy = True
         self._chores_failed = 0
         self._failing_since: float | None = None
-        self._complained_at = -COMPLAIN_EVERY_S
+        self._complain_at, self._patience_s, self._complained = 0.0, PATIENCE_S, False
 
     def nudge(self) -> None:
         """Renew now: a child has gone silent, and what it has not seen must go back; or it drains."""
@@ -252,11 +253,18 @@ class Beater(threading.Thread):
     def _complain(self, error: Exception) -> None:
         now = boottime()
         self._failing_since = self._failing_since or now
-        if now - self._complained_at >= COMPLAIN_EVERY_S:
-            self._complained_at = now
+        if now >= self._complain_at:
+            self._complained = True
+            self._complain_at = now + self._patience_s
+            self._patience_s = min(2 * self._patience_s, PATIENCE_MAX_S)
             log.warning("The supervisor gets no answer from the store and keeps trying. %s", error)
 
     def _recovered(self) -> None:
-        if self._failing_since is not None:
-            log.info("The store answers again, after %.1f s.", boottime() - self._failing_since)
-            self._failing_since, self._complained_at = None, -COMPLAIN_EVERY_S
+        """The next outage may be told, but not sooner than the patience allows: a line that comes and goes is one."""
+        if self._failing_since is None:
+            return
+        now = boottime()
+        if self._complained:
+            log.info("The store answers again, after %.1f s.", now - self._failing_since)
+        self._failing_since, self._complained, self._patience_s = None, False, PATIENCE_S
+        self._complain_at = min(self._complain_at, now + PATIENCE_S)

@@ -28,6 +28,7 @@ import msgspec
 
 from stillhere.domain.lease import plan_for
 from stillhere.ports.backend import Lanes, SyncStore
+from stillhere.worker.board import Phase
 from stillhere.worker.clock import boottime
 from stillhere.worker.control import Message
 from stillhere.worker.settings import WorkerSettings
@@ -316,7 +317,9 @@ class Supervisor:
             self._hear_last(child)
         told = self._code == MISCONFIGURED and not child.going
         if not well and not child.deliberate and not told:
-            log.warning("Child %d (worker %s): %s. %s", child.pid, child.worker, reason, child.last_words)
+            log.warning(
+                "Child %d (worker %s): %s", child.pid, child.worker, f"{reason}. {child.last_words}".rstrip(" .")
+            )
         if not self._stopping.ordered:
             self._replace(child, well=well, reason=reason, ran=any(one.running for one in seen))
         if not child.is_reaped:

@@ -33,9 +33,15 @@ local function named_job(fields)
   return is_id(id) and id or nil
 end
 
--- Whether a hash that an entry names is a record that a worker could be given.
+-- Whether a hash that an entry names is a record that a worker could be given: other programs may have written it.
+local NUMBERS = {'v', 'priority', 'created', 'failures', 'losses', 'interruptions', 'max_attempts', 'retention_ms'}
+
 local function is_job(j)
-  return j.task and j.args and tonumber(j.v or '1') ~= nil and string.find(j.args, '^%s*{') ~= nil
+  for _, name in ipairs(NUMBERS) do
+    local value = tonumber(j[name] or '0')
+    if not value or value ~= math.floor(value) or math.abs(value) > 9e15 then return false end
+  end
+  return j.task and j.args and string.find(j.args, '^%s*{') ~= nil
 end
 
 local function undecodable(why) return error_text('UndecodableRecord', why, '') end
