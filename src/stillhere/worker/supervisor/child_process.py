@@ -115,6 +115,11 @@ class ChildProcess:
         return newly
 
     @property
+    def waits_for_suspects(self) -> bool:
+        """Whether it takes suspects and has nothing: not when it is on its way out."""
+        return self.lanes != "pool" and self.board.phase < Phase.RETIRE and not self.board.taken()
+
+    @property
     def is_silent(self) -> bool:
         """Whether its loop is silent at this moment: asked last before a hand-back, since it may have woken."""
         return self._silence() > SILENT_S

@@ -28,7 +28,6 @@ import msgspec
 
 from stillhere.domain.lease import plan_for
 from stillhere.ports.backend import Lanes, SyncStore
-from stillhere.worker.board import Phase
 from stillhere.worker.clock import boottime
 from stillhere.worker.control import Message
 from stillhere.worker.settings import WorkerSettings
@@ -215,10 +214,7 @@ class Supervisor:
         if self._stopping.ordered or not self._ready:
             return
         solos = sum(child.lanes == "solo" for child in self._children)
-        idle = sum(
-            child.lanes != "pool" and child.board.phase < Phase.RETIRE and not child.board.taken()
-            for child in self._children
-        )
+        idle = sum(child.waits_for_suspects for child in self._children)
         for _ in range(self._nursery.solos(boottime(), suspects=suspects, solos=solos, idle=idle)):
             self._start("solo")
 
