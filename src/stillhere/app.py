@@ -218,6 +218,22 @@ class App(HasTasks, Generic[S_co]):
 
         return SyncHandle(self._link, check_id("id", id), task=None if task is None else task.definition)
 
+    async def dead(self, *, queue: str | None = None, task: str | None = None, limit: int = 100) -> list[Handle[Any]]:
+        """Dead letters, of all queues unless one is named: each handle has `info`, `retry` and `purge`."""
+        from stillhere.handle import Handle, find_dead  # noqa: PLC0415 - as above
+
+        found = await self._link.run(find_dead(queue, task, limit))
+        return [Handle(self._link, job, queue=name) for job, name in found]
+
+    def dead_sync(
+        self, *, queue: str | None = None, task: str | None = None, limit: int = 100
+    ) -> list[SyncHandle[Any]]:
+        """As `dead`, for code that blocks."""
+        from stillhere.handle import SyncHandle, find_dead  # noqa: PLC0415 - as above
+
+        found = self._link.run_sync(find_dead(queue, task, limit))
+        return [SyncHandle(self._link, job, queue=name) for job, name in found]
+
     @overload
     def gather(self, a: Handle[R1], /) -> Coroutine[Any, Any, tuple[R1]]: ...
     @overload

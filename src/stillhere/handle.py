@@ -17,7 +17,7 @@ from stillhere.domain.info import JobInfo, error_of, info_of
 from stillhere.domain.states import FINAL, State
 from stillhere.link import Pause
 from stillhere.ports.backend import Cancel, Cancelled, Look, Retried, Retry
-from stillhere.ports.inspector import Queues
+from stillhere.ports.inspector import Jobs, Page, Purge, Queues
 from stillhere.waiting import explain_waiting
 
 if TYPE_CHECKING:
@@ -171,6 +171,28 @@ class _Job(Generic[R_co]):
             raise ResultNotKept(why or f"The result of job {self.id} ({record.task}) is not kept any more.")
         return cast("R_co", _decode(self._task, record))
 
+    def _purge(self) -> Script[bool]:
+        record = yield from self._look()
+        purged: bool = yield Purge(queue=record.queue, job=self.id)
+        return purged
+
+
+def find_dead(queue: str | None, task: str | None, limit: int) -> Script[list[tuple[str, str]]]:
+    """Script: the (id, queue) pairs of at most `limit` dead letters, of one queue or of all."""
+    queues: list[str] = [queue] if queue is not None else (yield Queues(queue=""))
+    found: list[tuple[str, str]] = []
+    for name in queues:
+        after: str | None = None
+        while len(found) < limit:
+            page: Page = yield Jobs(
+                queue=name, state=State.DEAD, task=task, limit=min(limit - len(found), 100), after=after
+            )
+            found += [(job.id, name) for job in page.jobs]
+            after = page.after
+            if after is None:
+                break
+    return found
+
 
 class Handle(_Job[R_co]):
     """One job, from asyncio."""
@@ -206,6 +228,10 @@ class Handle(_Job[R_co]):
         """Run a job that waits for its next try now, or a dead one with fresh budgets. True: it changed something."""
         return await self._link.run(self._retry())
 
+    async def purge(self) -> bool:
+        """Remove the job for good, if it is a dead letter. True: it was, and is gone."""
+        return await self._link.run(self._purge())
+
 
 class SyncHandle(_Job[R_co]):
     """One job, from code that blocks."""
@@ -240,6 +266,10 @@ class SyncHandle(_Job[R_co]):
     def retry(self) -> bool:
         """Run a job that waits for its next try now, or a dead one with fresh budgets. True: it changed something."""
         return self._link.run_sync(self._retry())
+
+    def purge(self) -> bool:
+        """Remove the job for good, if it is a dead letter. True: it was, and is gone."""
+        return self._link.run_sync(self._purge())
 
 
 def _decode(task: TaskDef | None, record: JobRecord) -> Any:
