@@ -146,6 +146,15 @@ class TestShow:
         assert [run["worker"] for run in runs] == ["w1", "w1"]
         assert runs[0]["start"].endswith("Z")
 
+    def test_the_run_that_was_the_end_is_listed_too(self, cli: Cli) -> None:
+        cli.worker()
+        job = cli.add()
+        for kind in (OutcomeKind.INTERRUPTED, OutcomeKind.DEAD):
+            (grant,) = cli.grant()
+            cli.settle(grant, kind)
+        (runs,) = cli.well("show", job).split("TOKEN")[1:]
+        assert [line.split()[-1] for line in runs.splitlines()[1:3]] == ["interrupted", "dead"]
+
     def test_by_a_tail(self, cli: Cli) -> None:
         job = cli.add()
         cli.add(queue="other")

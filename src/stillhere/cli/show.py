@@ -14,7 +14,7 @@ from stillhere.cli.kinds import NameKind
 from stillhere.cli.options import Choices, Verb
 from stillhere.cli.output import ago, clip, coloured, print_json, rfc3339, span, table
 from stillhere.domain.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_MAX_LOSSES, JobRecord
-from stillhere.domain.states import State
+from stillhere.domain.states import FINAL, State
 
 _MEANING = {
     "unknown_task": "no live worker knows this task",
@@ -70,7 +70,7 @@ def lines_of(job: JobRecord) -> Iterator[tuple[str, str]]:
     if job.headers:
         yield "headers", json.dumps(job.headers, ensure_ascii=False)
     yield from _error(job)
-    if job.runs:
+    if job.runs or (job.state in FINAL and job.started is not None):
         yield "runs", "\n".join(runs_table(job))
 
 
@@ -131,12 +131,13 @@ def _error(job: JobRecord) -> Iterator[tuple[str, str]]:
 
 
 def runs_table(job: JobRecord) -> list[str]:
-    """Earlier runs, oldest first."""
-    return table(
-        ("TOKEN", "WORKER", "START", "LASTED", "HOW"),
-        [_run(describe.mapping(run)) for run in job.runs],
-        right=("LASTED",),
-    )
+    """All runs that are over, oldest first; the last one of an ended job stands in the record's own fields."""
+    runs = [describe.mapping(run) for run in job.runs]
+    if job.state in FINAL and job.started is not None:
+        runs.append(
+            {"token": job.token, "worker": job.worker, "start": job.started, "end": job.ended, "how": str(job.state)}
+        )
+    return table(("TOKEN", "WORKER", "START", "LASTED", "HOW"), [_run(run) for run in runs], right=("LASTED",))
 
 
 def _run(run: dict[str, Any]) -> tuple[object, ...]:

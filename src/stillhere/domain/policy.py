@@ -105,7 +105,8 @@ def error_record(error: BaseException, *, with_traceback: bool = True) -> str:
         "traceback": _clip_front(_traceback(error), _TRACEBACK_LIMIT) if with_traceback else "",
     }
     # every reader can take it: half characters, which no strict reader does, become question marks
-    return json.dumps({name: text.encode(errors="replace").decode() for name, text in record.items()})
+    whole = {name: text.encode(errors="replace").decode() for name, text in record.items()}
+    return json.dumps(whole, ensure_ascii=False)  # as written, so that it can be searched
 
 
 def _after_failure(grant: Grant, plan: TaskPlan, error: BaseException, random: float) -> Outcome:
