@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +16,11 @@ from tests.support.procs import RealProcess, eventually
 LEASE_MS = 2_000
 
 
-class Worker(RealProcess):
-    """A supervisor with fake children that play a story."""
+class Home:
+    """The directory of one worker: what its store was asked, what its children wrote, how the store behaves."""
 
-    def __init__(self, home: Path, story: str, *, environ: dict[str, str] | None = None, **settings: Any) -> None:
+    def __init__(self, home: Path) -> None:
         self.home = home
-        told = {"lease_ms": LEASE_MS, "slots": 4, "solo": 2, "grace_ms": 1_000, **settings}
-        super().__init__(
-            [
-                sys.executable,
-                "-m",
-                "tests.supervisor.program",
-                str(home),
-                WorkerSettings(app=story, **told).to_json(),
-            ],
-            log=home / "log",
-            environ={"FAKE_CHILD_LOG": str(home / "children"), **(environ or {})},
-            cwd=home,
-        )
-
-    def terminate(self) -> None:
-        """As an orchestrator does."""
-        self.signal(signal.SIGTERM)
 
     # --------------------------------------------------------------------------------------------------- the store
 
@@ -63,7 +45,7 @@ class Worker(RealProcess):
             found = {(line["worker"], line["queue"]): line for line in reversed(self.verbs("End"))}
             return list(found.values()) if len({worker for worker, _ in found}) >= count else []
 
-        return eventually(look, within, what=lambda: self.log)
+        return eventually(look, within, what=self.said)
 
     # ------------------------------------------------------------------------------------------------- the children
 
@@ -73,12 +55,37 @@ class Worker(RealProcess):
 
     def event(self, name: str, count: int = 1, within: float = 15.0) -> dict[str, Any]:
         """Wait until children have written this so often; the last of them."""
-        return eventually(lambda: self.events(name)[count - 1 :], within, what=lambda: self.log)[0]
+        return eventually(lambda: self.events(name)[count - 1 :], within, what=self.said)[0]
+
+    def said(self) -> str:
+        """The log."""
+        path = self.home / "log"
+        return path.read_text() if path.exists() else ""
 
 
-def wait_until(condition: Callable[[], Any], within: float = 10.0, what: object = "") -> Any:
-    """As `eventually`, for any answer."""
-    return eventually(condition, within, what=what)
+class Worker(Home, RealProcess):
+    """A supervisor with fake children that play a story."""
+
+    def __init__(self, home: Path, story: str, *, environ: dict[str, str] | None = None, **settings: Any) -> None:
+        Home.__init__(self, home)
+        told = {"lease_ms": LEASE_MS, "slots": 4, "solo": 2, "grace_ms": 1_000, **settings}
+        RealProcess.__init__(
+            self,
+            [
+                sys.executable,
+                "-m",
+                "tests.supervisor.program",
+                str(home),
+                WorkerSettings(app=story, **told).to_json(),
+            ],
+            log=home / "log",
+            environ={"FAKE_CHILD_LOG": str(home / "children"), **(environ or {})},
+            cwd=home,
+        )
+
+    def terminate(self) -> None:
+        """As an orchestrator does."""
+        self.signal(signal.SIGTERM)
 
 
 def since(at: int) -> float:
