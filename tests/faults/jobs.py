@@ -10,9 +10,13 @@ import ctypes
 import os
 import random
 import re
+import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 from stillhere import App, Retry, current_job, current_job_sync
 from tests.support.ledger import Ledger, boot_ns
@@ -174,6 +178,41 @@ async def crash_main_loop(seconds: float) -> None:
 
     asyncio.get_running_loop().call_soon(stop)
     await asyncio.sleep(seconds)
+
+
+@app.task(max_losses=1000)
+async def with_offspring(seconds: float) -> None:
+    """Have two subprocesses write, one in a session of its own, one forked twice to get away."""
+    job = current_job()
+    with ledger.run(job.id, job.token) as run:
+        for twice in (False, True):
+            program = [sys.executable, str(Path(__file__).with_name("offspring.py")), str(ledger.path), job.id]
+            subprocess.Popen([*program, str(job.token), str(int(twice))], start_new_session=True)  # noqa: ASYNC220 - quick
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            await asyncio.sleep(STEP_S)
+            run.step()
+
+
+@app.task(max_losses=1000)
+async def dump_core(megabytes: int) -> None:
+    """The first run dies of SIGSEGV with so much memory to dump; the next one does not."""
+    job = current_job()
+    with ledger.run(job.id, job.token):
+        if not job.losses:
+            resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            ballast = bytearray(os.urandom(1 << 20)) * megabytes
+            ledger.write("dumping", job.id, job.token, size=len(ballast))
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@app.task
+async def hold_gil_late(after: float, seconds: float) -> None:
+    """Behave for a while, then keep the GIL."""
+    job = current_job()
+    with ledger.run(job.id, job.token):
+        await asyncio.sleep(after)
+        ctypes.PyDLL(None).usleep(int(seconds * 1e6))
 
 
 @app.task
