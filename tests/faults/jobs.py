@@ -201,6 +201,7 @@ async def dump_core(megabytes: int) -> None:
     with ledger.run(job.id, job.token):
         if not job.losses:
             resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            os.chdir(ledger.path.parent)  # where the core goes, and is thrown away
             ballast = bytearray(os.urandom(1 << 20)) * megabytes
             ledger.write("dumping", job.id, job.token, size=len(ballast))
             os.kill(os.getpid(), signal.SIGSEGV)
