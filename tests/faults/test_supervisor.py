@@ -54,6 +54,8 @@ def test_g14_a_crash_that_dumps_for_seconds_is_over_within_one(stage: Stage) -> 
     info = stage.record(job)
     assert (info.state, info.losses, info.failures) == ("succeeded", 1, 0)
     eventually(lambda: not alive(first.pid), 30)
+    for core in stage.ledger.path.parent.glob("core*"):
+        core.unlink()
 
 
 def test_g13_a_gil_held_in_mid_drain_keeps_the_short_lease(stage: Stage) -> None:

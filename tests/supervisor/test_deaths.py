@@ -136,6 +136,8 @@ def test_g14_a_core_dump_does_not_hold_up_the_release(play: Play) -> None:
     if not alive(dies["pid"]):
         pytest.skip("the dump was over before anybody could look")
     eventually(lambda: state(dies["pid"]) == "", 30, what="reaped once the dump is written")
+    for core in worker.home.glob("core*"):
+        core.unlink()
 
 
 def test_g14_a_renewal_that_hangs_does_not_hold_up_a_release(play: Play) -> None:
