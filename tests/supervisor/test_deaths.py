@@ -125,16 +125,11 @@ def parent(pid: int) -> int:
 
 @pytest.mark.skipif(not cores_are_files(), reason="core dumps here do not go to a file")
 def test_g14_a_core_dump_does_not_hold_up_the_release(play: Play) -> None:
-    worker = play("dumps_core:600")
+    worker = play("dumps_core:800")
     dies = worker.event("dies")
-    eventually(lambda: worker.verbs("End") or since(dies["at"]) > 1.2 or not alive(dies["pid"]), 5)
-    if not worker.verbs("End") and since(dies["at"]) < 1.0:
-        pytest.skip("the dump was over before anybody could look")
-    end = worker.ends(within=0.1)[-1]
-    assert (end["at"] - dies["at"]) / 1e9 < 1.0
+    end = worker.ends()[-1]
+    assert (end["at"] - dies["at"]) / 1e9 < 1.0, "of a dump that takes up to two seconds"
     assert end["reason"] == "killed by SIGSEGV"
-    if not alive(dies["pid"]):
-        pytest.skip("the dump was over before anybody could look")
     eventually(lambda: state(dies["pid"]) == "", 30, what="reaped once the dump is written")
     for core in worker.home.glob("core*"):
         core.unlink()
