@@ -13,7 +13,7 @@ import msgspec
 NOW_S = 2.0
 """How long the ending takes when nobody wants to wait: cancel at once, kill after half of it."""
 RELEASE_S = 0.5
-"""How long the release of the killed may take when even that is too long for somebody."""
+"""How long the release of the killed may take at least, also when the grace is over by then: it spares a lease."""
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Timeline(msgspec.Struct, frozen=True):
         """The timeline of a grace period."""
         if grace_s >= 8.0:
             return cls(grace_s - 3.0, grace_s - 1.5, grace_s - 1.0, grace_s)
-        return cls(0.4 * grace_s, 0.7 * grace_s, 0.8 * grace_s, max(grace_s, RELEASE_S))
+        return cls(0.4 * grace_s, 0.7 * grace_s, 0.8 * grace_s, max(grace_s, 0.8 * grace_s + RELEASE_S))
 
     @classmethod
     def now(cls) -> Timeline:
