@@ -97,10 +97,10 @@ def test_g7_five_jobs_of_a_dead_host_behind_500_live_ones(stage: Stage) -> None:
     lost = stage.add_many("steps", 5, 10_000)
     for job in lost:
         stage.started(job)
-    stage.ready_worker("-c", "250")
-    stage.ready_worker("-c", "250")
-    healthy = stage.add_many("quick", 490, 6 * LEASE_S)
-    eventually(lambda: stage.status().running == 495, 20, what=stage.status)
+    stage.ready_worker("-c", "260")
+    stage.ready_worker("-c", "260")
+    healthy = stage.add_many("quick", 500, 6 * LEASE_S)
+    eventually(lambda: stage.status().running == 505, 20, what=stage.status)
     doomed.kill9_all()
     killed = boot_ns()
     runs = [stage.started(job, 2, timeout=BOUND_S + 5) for job in lost]
