@@ -29,6 +29,10 @@ KNOWN_ID_MS = 600_000
 """A finished id stays known for at least this long, whatever the retention (G5)."""
 
 OnConflict = Literal["existing", "replace", "raise"]
+Lane = Literal["pool", "long", "solo"]
+DeclaredLane = Literal["long", "solo"]
+KNOWN_LONG_MS = 86_400_000
+"""A task that was learnt to be long is taken to be so for this long after its last run that was."""
 
 
 def new_job_id() -> str:
@@ -60,6 +64,8 @@ class NewRecord(msgspec.Struct, frozen=True, kw_only=True):
     max_losses: int | None = None
     retention_ms: int | None = None
     headers: dict[str, str] = {}
+    lane: DeclaredLane | None = None
+    """For this job alone; None: what the workers declare of its task, or have learnt."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +88,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     suspect: bool = False
     """It came from the suspects' lane: it must run with nothing beside it."""
+    lane: Lane = "pool"
+    """`long`: it takes a long place."""
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,16 +111,19 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Deaths of its worker that are charged: it ran alone. Set back to 0 when a checkpoint moves it on."""
     shared: int = 0
     """Deaths of its worker beside others, culprit unknown: not charged, but it runs apart from then on."""
+    beside: int = 0
+    """Deaths of its worker beside a job that is more likely the cause: not charged; from the second on it runs apart."""
     vanished: int = 0
     """Lease ends that nobody witnessed (a host that went away)."""
     deaths: int = 0
-    """All of the three above since the job was made, never set back."""
+    """All of the four above since the job was made, never set back."""
     interruptions: int = 0
     max_attempts: int | None = None
     max_losses: int | None = None
     retention_ms: int | None = None
     unique: str | None = None
     headers: dict[str, str] = {}
+    lane: DeclaredLane | None = None
     reason: str | None = None
     token: int = 0
     worker: str | None = None
@@ -123,7 +134,10 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str | None = None
     """JSON `{"type","message","traceback","exit"}` of the last failure or loss."""
     runs: list[str] = []
-    """JSON objects `{"worker","token","start","end","how"}` of earlier runs, newest last, at most 50."""
+    """JSON objects `{"worker","token","start","end","how"}` of earlier runs, newest last, at most 50.
+
+    One that its worker's death ended also has `"exit"`, the reason of that death in words.
+    """
     cancelling: bool = False
 
 
@@ -157,7 +171,9 @@ class Verdict(StrEnum):
     CULPRIT = "culprit"
     """It ran alone, or is proven to have killed the worker: charged as a loss, runs apart from now on."""
     SUSPECT = "suspect"
-    """It ran beside others and nobody knows who did it: not charged, runs apart."""
+    """It ran beside others and nobody knows who did it, or it is the likeliest: not charged, runs apart."""
+    BESIDE = "beside"
+    """Another job is more likely the cause: not charged, back in its own lane; from the second time on it runs apart."""
     BYSTANDER = "bystander"
     """Held but not started, already over, or a named innocent: back in its own lane, nothing counted."""
     INTERRUPTED = "interrupted"

@@ -39,7 +39,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
-from stillhere.domain.job import RECORD_VERSION, Grant, JobRecord, NewRecord, Outcome, OutcomeKind, Verdict
+from stillhere.domain.job import RECORD_VERSION, DeclaredLane, Grant, JobRecord, NewRecord, Outcome, OutcomeKind, Verdict
 from stillhere.domain.states import State
 
 R = TypeVar("R")
@@ -124,6 +124,8 @@ class Register(Verb[Literal["ok", "exists", "gone"]], frozen=True, kw_only=True)
     tasks: Sequence[str] = ()
     """The names (and aliases) it can run; others are set aside for a worker that can (never a hot loop)."""
     record_version: int = RECORD_VERSION
+    lanes: Mapping[str, DeclaredLane] = {}
+    """Tasks that it declares to be `long` or `solo`; what it knows and does not name here is neither (any more)."""
     info: Mapping[str, str] = {}
     """For people: `host`, `pid`, `name`, `slots`, `version`."""
 
@@ -151,13 +153,16 @@ class Claim(Verb[Claimed], frozen=True, kw_only=True):
 
     Number n also says that n - 1 has been answered, so at most one claim of a worker and queue is unanswered.
 
-    `lanes`: `pool` the ordinary lanes; `solo` only suspects, one at a time; `both` a suspect first, and then only
-    that one, else the ordinary lanes: for a worker that runs nothing else.
+    `lanes`: `pool` up to `slots` jobs of the pool lane and up to `long` of the long lane; `solo` one job, a suspect
+    before one of the solo lane; `both` a suspect, and then only that one, else as `pool`: for a worker that runs
+    nothing else. A job that is met in a lane where it does not belong (any more) is moved to its own, uncounted.
     """
 
     worker: str
     n: int
     slots: int
+    long: int = 0
+    """Long places that may be filled: jobs known as long start nowhere else."""
     lanes: Lanes = "pool"
 
 
@@ -205,6 +210,15 @@ class Settle(Verb[list[SettledOne]], frozen=True, kw_only=True):
 
     worker: str
     outcomes: Sequence[Outcome]
+
+
+class Lengthen(Verb[None], frozen=True, kw_only=True):
+    """A run has passed its `long_after`: its task is known as long for a day from now, and is not re-told needlessly.
+
+    Its jobs go to the long lane at the enqueue; those that wait in the pool lane when a claim meets them.
+    """
+
+    task: str
 
 
 WriteStatus = Literal["ok", "older", "stale"]
@@ -259,6 +273,14 @@ class Renew(Verb[Renewed], frozen=True, kw_only=True):
     hand_back: int = 0
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A question about a job that runs: where is its code now?"""
+
+    id: str
+    worker: str
+    job: str
+
+
 class Ticked(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to `Tick` and the common part of a sweep."""
 
@@ -266,10 +288,22 @@ class Ticked(msgspec.Struct, frozen=True, kw_only=True):
     gap_ms: int
     suspects: int = 0
     """Jobs that wait in the suspects' lane."""
+    solo: int = 0
+    """Jobs that wait in the solo lane."""
+    asks: list[Asked] = []
+    """Questions that no supervisor has answered yet, of all workers of the queue, at most 20."""
 
 
 class Tick(Verb[Ticked], frozen=True, kw_only=True):
     """Move the lease clock: supervisors send one each half gap, so that it runs while anybody is there."""
+
+
+class Answer(Verb[None], frozen=True, kw_only=True):
+    """The supervisor's answer to a question; kept for a minute. Without a question of this id it changes nothing."""
+
+    id: str
+    text: str
+    """At most 64 KiB are kept."""
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
@@ -303,7 +337,7 @@ class End(Verb[Ended], frozen=True, kw_only=True):
 
     `verdicts` names what the end means for single jobs, `default` for all others it had answered; grants it never
     answered are bystanders whatever is said. The first `reason` stays. A worker that leaves ends itself, forced, with
-    the default `INTERRUPTED`.
+    the default `INTERRUPTED`. `details`: by job, where its code was (a stack), kept as the error's traceback.
     """
 
     worker: str
@@ -311,6 +345,7 @@ class End(Verb[Ended], frozen=True, kw_only=True):
     force: bool = False
     default: Verdict = Verdict.VANISHED
     verdicts: Mapping[str, Verdict] = {}
+    details: Mapping[str, str] = {}
     limit: int = BATCH
 
 

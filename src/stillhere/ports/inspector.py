@@ -53,6 +53,12 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     scheduled: int = 0
     dead: int = 0
     suspects: int = 0
+    long: int = 0
+    """Of the ready: those in the long lane, which start only in long places."""
+    solo: int = 0
+    """Of the ready: those in the solo lane, which start only in solo children."""
+    long_tasks: list[str] = []
+    """Tasks known as long, declared or learnt."""
     parked: int = 0
     """Ready, but no live worker knows the task or the record's version."""
     parked_tasks: list[str] = []
@@ -87,6 +93,19 @@ class Jobs(Verb[Page], frozen=True, kw_only=True):
     older_than_ms: int | None = None
     limit: int = 50
     after: str | None = None
+
+
+class Ask(Verb[bool], frozen=True, kw_only=True):
+    """Ask the supervisor of a running job where its code is; False: the job does not run. Forgotten after a minute."""
+
+    id: str
+    job: str
+
+
+class Answered(Verb[str | None], frozen=True, kw_only=True):
+    """The answer to a question, None: not yet, or no longer."""
+
+    id: str
 
 
 class Pause(Verb[bool], frozen=True, kw_only=True):
