@@ -28,7 +28,7 @@ from stillhere.domain.errors import ArgumentError
 from stillhere.domain.policy import after_exception, after_result_error, after_return
 from stillhere.handle import NewJob
 from stillhere.link import Link
-from stillhere.ports.backend import Checkpoint, Claim, Progress, ProgressItem, Register, Settle
+from stillhere.ports.backend import Checkpoint, Claim, Lanes, Progress, ProgressItem, Register, Settle
 from stillhere.ports.inspector import Jobs, Page, Queues
 from stillhere.worker.child.context import Job, SyncJob, enter
 from stillhere.worker.child.runs import Run
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _LEASE_MS = 86_400_000
 _MOST_RUNS = 10_000
+_PLACES: tuple[tuple[int, int, Lanes], ...] = ((1, 0, "pool"), (0, 1, "pool"), (1, 0, "solo"))
+"""Slots, long places and lanes of one claim each: a test has a place of every kind, and runs one job at a time."""
 
 
 @asynccontextmanager
@@ -124,9 +126,12 @@ class Harness:
                 tasks = self._app.tasks.names()
                 self._store.call(Register(queue=queue, worker=self._worker, lease_ms=_LEASE_MS, tasks=tasks))
                 self._claims[queue] = itertools.count(1)
-            claim = Claim(queue=queue, worker=self._worker, n=next(self._claims[queue]), slots=1)
-            if jobs := self._store.call(claim).jobs:
-                return jobs[0]
+            for slots, long, lanes in _PLACES:  # one after the other: what is granted must run before the next claim
+                claim = Claim(
+                    queue=queue, worker=self._worker, n=next(self._claims[queue]), slots=slots, long=long, lanes=lanes
+                )
+                if jobs := self._store.call(claim).jobs:
+                    return jobs[0]
         return None
 
     async def _play(self, grant: Grant) -> None:

@@ -69,5 +69,7 @@ def test_a_park_that_is_empty_is_no_park() -> None:
 
 
 def test_priorities_round_up_to_the_nearest_lane() -> None:
-    lanes = [Job(id="a", task="t", args="{}", priority=number, created=0).lane("m") for number in range(10)]
+    queue = Queue("q", lambda: 0)
+    jobs = [Job(id="a", task="t", args="{}", priority=number, created=0) for number in range(10)]
+    lanes = [queue.route(job, "m", 0) for job in jobs]
     assert lanes == ["0:m", *["5:m"] * 5, *["9:m"] * 4]

@@ -3,6 +3,9 @@
 Claims are numbered. The same number again gives the same grants, a lower one is a late copy and gets nothing, and
 number n says that n - 1 has been answered; so at most one claim of a worker is unanswered.
 
+A job belongs in the lane of its task, and what is said of a task changes while its jobs wait. So lanes are not searched
+for what should be elsewhere: a claim that meets such a job moves it.
+
 On its way it brings along what is due and what was parked for a worker like this one: at most 100 each, so that a call
 stays short whatever has gathered.
 """
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stillhere.backends.memory.model import ETA, LANES, SOON, SUSPECTS, UPWARD, Job, Worker
+from stillhere.backends.memory.model import ETA, LANES, LONG, SOLO, SOON, SUSPECTS, Job, Worker
 from stillhere.domain.job import Grant
 from stillhere.domain.states import Event
 from stillhere.ports.backend import Claim, Claimed
@@ -41,7 +44,6 @@ def claim(turn: Turn, verb: Claim) -> Claimed:
     me.number, me.answered, me.seen = verb.n, max(me.answered, verb.n - 1), turn.now
     me.granted, me.granted_at = [job.id for job in jobs], turn.lease
     me.unseen_until = turn.lease + me.lease_ms if jobs else None
-    turn.woken = int(more)  # what became ready on the way is in this worker's hands, unless there is more than it takes
     return _answer(turn, jobs, more=more)
 
 
@@ -51,18 +53,32 @@ def _answer(turn: Turn, jobs: list[Job], *, more: bool = False) -> Claimed:
 
 
 def _take(turn: Turn, me: Worker, verb: Claim) -> tuple[list[Job], bool]:
-    slots = min(verb.slots, MOST_SLOTS)
+    slots, long = min(verb.slots, MOST_SLOTS), min(verb.long, MOST_SLOTS)
     _promote(turn, SOON, turn.steady)
     _promote(turn, ETA, turn.now)
     _unpark(turn, me)
+    deal = _Deal(turn, me, verb.n)
     jobs: list[Job] = []
-    if verb.lanes != "pool":
-        jobs = _deal(turn, me, verb.n, SUSPECTS, min(1, slots))
     more = False
+    if verb.lanes != "pool":
+        jobs = deal.fill(SUSPECTS, min(1, slots))
+    if verb.lanes == "solo" and not jobs:
+        jobs = deal.fill(SOLO, min(1, slots))
     if verb.lanes != "solo" and not jobs:
-        jobs = _deal(turn, me, verb.n, LANES if verb.n % FROM_BELOW_EVERY else UPWARD, slots)
-        more = 0 < slots == len(jobs) and turn.queue.waiting(LANES) > 0
+        pool, slow, more = _both_lanes(deal, slots, long)
+        jobs = pool + slow
+    turn.woken = deal.moved + more  # what became ready is in this worker's hands, but for what it does not take
     return jobs, more
+
+
+def _both_lanes(deal: _Deal, slots: int, long: int) -> tuple[list[Job], list[Job], bool]:
+    """Jobs of the pool, long jobs, and whether more places would have been of use."""
+    pool = deal.fill(LANES, slots)
+    before = deal.moved
+    slow = deal.fill(LONG, long)
+    if deal.moved > before:  # some that are not long any more went to the pool
+        pool += deal.fill(LANES, slots - len(pool))
+    return pool, slow, deal.is_short(LANES, slots, pool) or deal.is_short(LONG, long, slow)
 
 
 def _promote(turn: Turn, room: str, clock: int) -> None:
@@ -80,29 +96,57 @@ def _unpark(turn: Turn, me: Worker) -> None:
                 job = _job(turn, name)
                 turn.queue.take_out(job)
                 job.reason, job.ready_at = None, turn.steady
-                turn.queue.settle_in(job, job.lane("r"))
+                turn.queue.settle_in(job, turn.queue.route(job, "r", turn.steady))
                 left -= 1
 
 
-def _deal(turn: Turn, me: Worker, number: int, lanes: tuple[str, ...], slots: int) -> list[Job]:
-    """Fill the slots from these lanes, in order. What this worker cannot run takes no slot; its number is bounded."""
-    jobs: list[Job] = []
-    patience = AT_ONCE
-    for lane in lanes:
-        while len(jobs) < slots and patience > 0:
-            wanted = slots - len(jobs)
-            met = [_job(turn, name) for name in turn.queue.places[lane].first(wanted)]
-            for job in met:
-                lacks = [need for need in job.needs() if need not in me.can]
-                if lacks:
-                    _park(turn, job, lacks[0])
-                    patience -= 1
-                else:
-                    _grant(turn, me, number, job)
-                    jobs.append(job)
-            if len(met) < wanted:
-                break
-    return jobs
+class _Deal:
+    """What one claim takes from lanes. What it cannot take costs no slot; its number is bounded."""
+
+    def __init__(self, turn: Turn, me: Worker, number: int) -> None:
+        self.turn, self.me, self.number = turn, me, number
+        self.patience = AT_ONCE
+        self.moved = 0
+        """Jobs that were met where they do not belong."""
+
+    def fill(self, lanes: tuple[str, ...], slots: int) -> list[Job]:
+        """Fill the slots from these lanes, in order; now and then the other way round."""
+        jobs: list[Job] = []
+        upward = lanes is not SUSPECTS and self.number % FROM_BELOW_EVERY == 0
+        for lane in _upward(lanes) if upward else lanes:
+            while len(jobs) < slots and self.patience > 0:
+                wanted = slots - len(jobs)
+                met = [_job(self.turn, name) for name in self.turn.queue.places[lane].first(wanted)]
+                jobs += [job for job in met if self._is_taken(job)]
+                if len(met) < wanted:
+                    break
+        return jobs
+
+    def _is_taken(self, job: Job) -> bool:
+        lacks = [need for need in job.needs() if need not in self.me.can]
+        side = "r" if job.place.endswith("r") else "m"
+        home = self.turn.queue.route(job, side, self.turn.steady)
+        if not lacks and home == job.place:
+            _grant(self.turn, self.me, self.number, job)
+            return True
+        self.patience -= 1
+        if lacks:
+            _park(self.turn, job, lacks[0])
+        else:
+            self.turn.queue.take_out(job)
+            job.ready_at = self.turn.steady
+            self.turn.queue.settle_in(job, home)
+            self.moved += 1
+        return False
+
+    def is_short(self, lanes: tuple[str, ...], slots: int, taken: list[Job]) -> bool:
+        """Whether work is left in these lanes for which there was no slot, or no patience."""
+        return slots > 0 and (len(taken) == slots or self.patience <= 0) and self.turn.queue.waiting(lanes) > 0
+
+
+def _upward(lanes: tuple[str, ...]) -> list[str]:
+    """The least priority first; within each what was running before."""
+    return [lane for at in range(len(lanes) - 2, -1, -2) for lane in lanes[at : at + 2]]
 
 
 def _park(turn: Turn, job: Job, need: str) -> None:
@@ -151,4 +195,5 @@ def _grant_of(turn: Turn, job: Job) -> Grant:
         checkpoint=job.checkpoint,
         headers=dict(job.headers),
         suspect=job.place in SUSPECTS,
+        lane=job.met_in,
     )

@@ -7,12 +7,42 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from stillhere.backends.memory.model import DEAD, DONE, ETA, LANES, MOST_WAKES, SOON, SUSPECTS, Job, Queue
+from stillhere.backends.memory.model import (
+    ALL_LANES,
+    DEAD,
+    DONE,
+    ETA,
+    LANES,
+    LONG,
+    MOST_WAKES,
+    SOLO,
+    SOON,
+    SUSPECTS,
+    Job,
+    Question,
+    Queue,
+)
+from stillhere.backends.memory.supervisor import drop_old_questions
 from stillhere.domain.states import State
-from stillhere.ports.inspector import Jobs, Page, Pause, Purge, QueueStatus, Status, WorkerRecord, Workers
+from stillhere.ports.inspector import (
+    Answered,
+    Ask,
+    Jobs,
+    Page,
+    Pause,
+    Purge,
+    QueueStatus,
+    Status,
+    WorkerRecord,
+    Workers,
+)
 
 if TYPE_CHECKING:
     from stillhere.backends.memory.moves import Turn
+
+
+MOST_QUESTIONS = 100
+"""Without an answer, a queue; one more makes it forget the oldest."""
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -46,17 +76,20 @@ def status(turn: Turn, verb: Status) -> QueueStatus:
     """One queue in figures."""
     del verb
     queue = turn.queue
-    suspects = queue.waiting(SUSPECTS)
+    suspects, long, solo = queue.waiting(SUSPECTS), queue.waiting(LONG), queue.waiting(SOLO)
     parked = sum(len(queue.places[f"park:{need}"]) for need in queue.parks())
     heads = [name for lane in LANES for name in queue.places[lane].first(1)]
     arrivals = [job.ready_at for name in heads if (job := queue.jobs.get(name)) is not None]
     return QueueStatus(
         queue=queue.name,
-        ready=queue.waiting(LANES) + suspects + parked,
+        ready=queue.waiting(LANES) + long + solo + suspects + parked,
         running=sum(len(me.holds) for me in queue.workers.values()),
         scheduled=len(queue.places[SOON]) + len(queue.places[ETA]),
         dead=len(queue.places[DEAD]),
         suspects=suspects,
+        long=long,
+        solo=solo,
+        long_tasks=queue.long_tasks(turn.steady),
         parked=parked,
         parked_tasks=[need.removeprefix("task:") for need in queue.parks() if need.startswith("task:")],
         workers=len(queue.live_workers()),
@@ -91,7 +124,7 @@ def _marks(queue: Queue) -> Iterator[Mark]:
         for job in me.holds:
             yield Mark(0, 0, job)
     parks = [f"park:{need}" for need in queue.parks()]
-    for rank, place in enumerate((*LANES, *SUSPECTS, *parks, SOON, ETA), 1):
+    for rank, place in enumerate((*ALL_LANES, *parks, SOON, ETA), 1):
         for score, job in queue.places[place].rows():
             yield Mark(rank, score, job)
     for rank, place in ((1_000_001, DEAD), (1_000_002, DONE)):
@@ -108,6 +141,25 @@ def _is_wanted(turn: Turn, verb: Jobs, job: Job) -> bool:
         and (verb.error_text is None or verb.error_text in (job.error or ""))
         and (verb.older_than_ms is None or turn.now - job.created >= verb.older_than_ms)
     )
+
+
+def ask(turn: Turn, verb: Ask) -> bool:
+    """Leave a question for the supervisor of a running job. One under an id that was answered is a late copy."""
+    queue = turn.queue
+    job = queue.jobs.get(verb.job)
+    if job is None or job.state is not State.RUNNING:
+        return False
+    drop_old_questions(turn)
+    if verb.id not in queue.asks and queue.answers.get(verb.id) is None:
+        if len(queue.asks) >= MOST_QUESTIONS:
+            del queue.asks[next(iter(queue.asks))]
+        queue.asks[verb.id] = Question(turn.steady, job.worker or "", job.id)
+    return True
+
+
+def answered(turn: Turn, verb: Answered) -> str | None:
+    """The answer to a question, as long as it is kept."""
+    return turn.queue.answers.get(verb.id)
 
 
 def pause(turn: Turn, verb: Pause) -> bool:

@@ -18,15 +18,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from stillhere.domain.job import JobRecord, OutcomeKind, Verdict
+from stillhere.domain.job import DeclaredLane, JobRecord, Lane, OutcomeKind, Verdict
 from stillhere.domain.lease import LeaseClock
 from stillhere.domain.states import Event, State, apply
 from stillhere.ports.backend import Held, Hint
 
 LANES = ("0:r", "0:m", "5:r", "5:m", "9:r", "9:m")
-"""The ordinary lanes in the order of claims: of each priority what was running before (`r`), then what is new (`m`)."""
-UPWARD = ("9:r", "9:m", "5:r", "5:m", "0:r", "0:m")
+"""The pool's lane in the order of claims: of each priority what was running before (`r`), then what is new (`m`)."""
+LONG = tuple(f"long:{lane}" for lane in LANES)
+SOLO = tuple(f"solo:{lane}" for lane in LANES)
 SUSPECTS = ("sus:r", "sus")
+ALL_LANES = (*LANES, *LONG, *SOLO, *SUSPECTS)
 SOON, ETA, DEAD, DONE = "soon", "eta", "dead", "done"
 
 MOST_WAKES = 16
@@ -54,6 +56,7 @@ class Job:
     failures: int = 0
     losses: int = 0
     shared: int = 0
+    beside: int = 0
     vanished: int = 0
     deaths: int = 0
     interruptions: int = 0
@@ -62,6 +65,7 @@ class Job:
     retention_ms: int | None = None
     unique: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    lane: DeclaredLane | None = None
     reason: str | None = None
     token: int = 0
     worker: str | None = None
@@ -92,15 +96,16 @@ class Job:
 
     @property
     def is_suspect(self) -> bool:
-        """It has a death on its account that no checkpoint wiped out; the first host that vanished is not its doing."""
-        return self.losses > 0 or self.shared > 0 or self.vanished > 1
+        """It has deaths on its account that no checkpoint wiped out.
 
-    def lane(self, side: str) -> str:
-        """Its lane; side `r`: in front, it has been running; `m`: behind."""
-        if self.is_suspect:
-            return "sus:r" if side == "r" else "sus"
-        level = 0 if self.priority <= 0 else 5 if self.priority <= 5 else 9
-        return f"{level}:{side}"
+        The first host that vanished is not its doing, and the first death beside a likelier cause neither.
+        """
+        return self.losses > 0 or self.shared > 0 or self.vanished > 1 or self.beside > 1
+
+    @property
+    def met_in(self) -> Lane:
+        """The lane that it waits in, or came from; the suspects' is apart from all three and counts as none of them."""
+        return "long" if self.place in LONG else "solo" if self.place in SOLO else "pool"
 
     def needs(self) -> tuple[str, str]:
         """What a worker must be able to do."""
@@ -244,6 +249,15 @@ class Kept(Generic[K, V]):
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """Somebody asked, at this time of the clock that never goes back, where this job's code is."""
+
+    at: int
+    worker: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
 class Claimant:
     """Who has a unique key, and until when also past that job's end."""
 
@@ -263,10 +277,17 @@ class Queue:
         self.unique: Kept[tuple[str, str], Claimant] = Kept()
         self.closed: Kept[str, str] = Kept()
         """Ids of workers that ended, with the reason."""
-        self.places: dict[str, Place] = {name: Place() for name in (*LANES, *SUSPECTS, SOON, ETA, DEAD, DONE)}
+        self.places: dict[str, Place] = {name: Place() for name in (*ALL_LANES, SOON, ETA, DEAD, DONE)}
         self.workers: dict[str, Worker] = {}
         self.known: Counter[str] = Counter()
         """How many live workers know a task."""
+        self.lanes: dict[str, DeclaredLane] = {}
+        """What the worker that registered last says of a task."""
+        self.learnt: dict[str, int] = {}
+        """Until when a task is known as long, on the clock that never goes back."""
+        self.asks: dict[str, Question] = {}
+        """Questions without an answer, the oldest first."""
+        self.answers: Kept[str, str] = Kept()
         self.is_announced = False
         self.is_paused = False
         self.settled = 0
@@ -296,6 +317,25 @@ class Queue:
         """What parked jobs wait for."""
         return sorted(name.removeprefix("park:") for name in self.places if name.startswith("park:"))
 
+    # ------------------------------------------------------------------------------------------------ which lane it is
+
+    def lane_of(self, job: Job, steady: int) -> Lane:
+        """The lane of a job that is no suspect: its own word, then its task's declaration, then what was learnt."""
+        return job.lane or self.lanes.get(job.task) or ("long" if self.learnt.get(job.task, 0) > steady else "pool")
+
+    def route(self, job: Job, side: str, steady: int) -> str:
+        """The place where a ready job belongs at this time; side `r`: in front, it has been running; `m`: behind."""
+        if job.is_suspect:
+            return "sus:r" if side == "r" else "sus"
+        level = 0 if job.priority <= 0 else 5 if job.priority <= 5 else 9
+        lane = self.lane_of(job, steady)
+        return f"{level}:{side}" if lane == "pool" else f"{lane}:{level}:{side}"
+
+    def long_tasks(self, steady: int) -> list[str]:
+        """Tasks known as long; one declared `solo` is not, whatever was learnt."""
+        learnt = {task for task, until in self.learnt.items() if until > steady and task not in self.lanes}
+        return sorted(learnt | {task for task, lane in self.lanes.items() if lane == "long"})
+
     # ------------------------------------------------------------------------------------------------------- the rest
 
     def forget(self) -> None:
@@ -305,6 +345,7 @@ class Queue:
             self.take_out(job)
         self.unique.prune(now)
         self.closed.prune(now)
+        self.answers.prune(now)
 
     def live_workers(self) -> list[Worker]:
         """Those that are not closed."""

@@ -23,7 +23,7 @@ SHORT_DELAY_MS = 1_000
 """Idle workers sleep up to so long: whoever waits is told when something falls due sooner."""
 
 
-class Run(msgspec.Struct):
+class Run(msgspec.Struct, omit_defaults=True):
     """A run that was not the job's last: one line of its record."""
 
     worker: str | None
@@ -31,6 +31,8 @@ class Run(msgspec.Struct):
     start: int
     end: int
     how: str
+    exit: str | None = None
+    """Why its worker died, if that ended it."""
 
 
 class Turn:
@@ -58,7 +60,7 @@ class Turn:
         self.queue.take_out(job)
         job.move(event)
         job.ready_at = self.steady
-        self.queue.settle_in(job, job.lane(side))
+        self.queue.settle_in(job, self.queue.route(job, side, self.steady))
         self.woken += 1
 
     def schedule(self, job: Job, delay_ms: int, event: Event) -> None:
@@ -110,18 +112,18 @@ class Turn:
 
     # ------------------------------------------------------------------------------- a run is over, and the job is not
 
-    def note_run(self, job: Job, how: str, end: int) -> None:
+    def note_run(self, job: Job, how: str, end: int, exit: str | None = None) -> None:
         """Keep a line of the run that ends; the newest fifty stay."""
-        run = Run(job.worker, job.token, end if job.started is None else job.started, end, how)
+        run = Run(job.worker, job.token, end if job.started is None else job.started, end, how, exit)
         job.runs = [*job.runs, msgspec.json.encode(run).decode()][-MOST_RUNS:]
 
-    def give_back(self, job: Job, side: str, event: Event, how: str | None = None) -> bool:
+    def give_back(self, job: Job, side: str, event: Event, how: str | None = None, *, exit: str | None = None) -> bool:
         """Make it ready again; False: it was to be cancelled, and now is. Without `how` nobody had seen the grant."""
         if job.cancel is not None:
             self.call_off(job, job.cancel)
             return False
         if how is not None:
-            self.note_run(job, how, self.now)
+            self.note_run(job, how, self.now, exit)
         self.put(job, side, event)
         job.worker, job.claim = None, 0
         return True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from stillhere.backends.memory.model import ETA, Claimant, Job
 from stillhere.backends.memory.moves import SHORT_DELAY_MS
 from stillhere.domain.job import JobRecord, NewRecord
@@ -58,6 +60,7 @@ def _made(turn: Turn, new: NewRecord) -> Job:
         unique=new.unique,
         unique_until=None if new.unique_for_ms is None else turn.now + new.unique_for_ms,
         headers=dict(new.headers),
+        lane=new.lane,
     )
 
 
@@ -129,7 +132,18 @@ def _revive(turn: Turn, job: Job) -> bool:
         turn.queue.unique.put(key, Claimant(job.id, job.unique_until or 0))
     turn.queue.jobs.persist(job.id)  # or it would vanish while it runs
     if job.worker is not None:
-        turn.note_run(job, "dead", job.ended or turn.now)
-    job.failures = job.losses = job.shared = job.vanished = 0
+        turn.note_run(job, "dead", job.ended or turn.now, exit_of(job))
+    job.failures = job.losses = job.shared = job.beside = job.vanished = 0
     job.reason = job.ended = job.worker = None
     return True
+
+
+class _Exit(msgspec.Struct):
+    """What is wanted of an error."""
+
+    exit: str = ""
+
+
+def exit_of(job: Job) -> str | None:
+    """Why the worker of a dead letter died, if that made it one."""
+    return msgspec.json.decode(job.error or "{}", type=_Exit).exit or None if job.reason == "lost" else None

@@ -21,6 +21,7 @@ from stillhere.backends.memory.model import Queue
 from stillhere.backends.memory.moves import Turn
 from stillhere.domain.errors import StoreUnavailable
 from stillhere.ports.backend import (
+    Answer,
     Beat,
     Cancel,
     Checkpoint,
@@ -29,6 +30,7 @@ from stillhere.ports.backend import (
     Enqueue,
     Hint,
     Hints,
+    Lengthen,
     Look,
     Progress,
     Register,
@@ -39,7 +41,7 @@ from stillhere.ports.backend import (
     Tick,
     Verb,
 )
-from stillhere.ports.inspector import Audit, Jobs, Pause, Purge, Queues, Status, Workers
+from stillhere.ports.inspector import Answered, Ask, Audit, Jobs, Pause, Purge, Queues, Status, Workers
 
 R = TypeVar("R")
 Clock = Callable[[], int]
@@ -52,12 +54,15 @@ _WRITES: dict[type[Verb[Any]], Callable[[Turn, Any], Any]] = {
     Claim: claim,
     Beat: worker.beat,
     Settle: worker.settle,
+    Lengthen: worker.lengthen,
     Checkpoint: worker.checkpoint,
     Progress: worker.progress,
     Renew: supervisor.renew,
     Tick: supervisor.tick,
     Sweep: supervisor.sweep,
     End: supervisor.end,
+    Answer: supervisor.answer,
+    Ask: inspector.ask,
     Pause: inspector.pause,
     Purge: inspector.purge,
 }
@@ -66,6 +71,7 @@ _READS: dict[type[Verb[Any]], Callable[[Turn, Any], Any]] = {
     Jobs: inspector.jobs,
     Status: inspector.status,
     Workers: inspector.workers,
+    Answered: inspector.answered,
     Audit: audit,
 }
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from stillhere.backends.memory.model import SUSPECTS, Job, Worker
+from stillhere.backends.memory.model import SOLO, SUSPECTS, Job, Worker
 from stillhere.domain.job import DEFAULT_MAX_LOSSES, Verdict
 from stillhere.domain.states import Event
-from stillhere.ports.backend import End, Ended, Renew, Renewed, Sweep, Swept, Tick, Ticked
+from stillhere.ports.backend import Answer, Asked, End, Ended, Renew, Renewed, Sweep, Swept, Tick, Ticked
 
 if TYPE_CHECKING:
     from stillhere.backends.memory.moves import Turn
@@ -18,6 +18,10 @@ CLOSED_KNOWN_MS = 86_400_000
 """How long the id of a closed worker is remembered against late requests."""
 MOST_VANISHED, MOST_DEATHS = 10, 100
 MOST_AT_ONCE = 1_000
+MOST_DETAIL, MOST_ANSWER = 16_000, 65_536
+"""Bytes of UTF-8 that are kept of a stack."""
+MOST_ASKED = 20
+ASK_KEPT_MS = 60_000
 
 
 class LossError(msgspec.Struct):
@@ -51,8 +55,32 @@ def renew(turn: Turn, verb: Renew) -> Renewed:
 def tick(turn: Turn, verb: Tick) -> Ticked:
     """Move the lease clock, which every verb that writes has done before it begins."""
     del verb
-    gap_ms = turn.queue.clock.gap_ms
-    return Ticked(lease_clock=turn.lease, gap_ms=gap_ms, suspects=turn.queue.waiting(SUSPECTS))
+    queue = turn.queue
+    drop_old_questions(turn)
+    asks = [Asked(id=name, worker=ask.worker, job=ask.job) for name, ask in queue.asks.items()][:MOST_ASKED]
+    return Ticked(
+        lease_clock=turn.lease,
+        gap_ms=queue.clock.gap_ms,
+        suspects=queue.waiting(SUSPECTS),
+        solo=queue.waiting(SOLO),
+        asks=asks,
+    )
+
+
+def drop_old_questions(turn: Turn) -> None:
+    """Forget the questions that nobody has answered in time."""
+    asks = turn.queue.asks
+    for name in [name for name, ask in asks.items() if ask.at <= turn.steady - ASK_KEPT_MS]:
+        del asks[name]
+
+
+def answer(turn: Turn, verb: Answer) -> None:
+    """Keep the answer to a question that is there; so the first one counts."""
+    queue = turn.queue
+    drop_old_questions(turn)
+    if queue.asks.pop(verb.id, None) is not None:
+        queue.answers.put(verb.id, cut(verb.text, MOST_ANSWER))
+        queue.answers.expire(verb.id, queue.own_clock() + ASK_KEPT_MS)
 
 
 def sweep(turn: Turn, verb: Sweep) -> Swept:
@@ -86,7 +114,13 @@ def end(turn: Turn, verb: End) -> Ended:
     became: dict[str, list[str]] = {"returned": [], "suspects": [], "dead": [], "cancelled": []}
     for job in list(me.holds.values())[: min(verb.limit, MOST_AT_ONCE)]:
         verdict = Verdict.BYSTANDER if job.claim > me.answered else verb.verdicts.get(job.id, me.verdict)
-        became[_lose(turn, job, verdict, me.gone or "")].append(job.id)
+        death = LossError(
+            type="WorkerLost",
+            message=f"its worker ended while it ran: {me.gone}",
+            traceback=cut(verb.details.get(job.id, ""), MOST_DETAIL),
+            exit=me.gone or "",
+        )
+        became[_lose(turn, job, verdict, death)].append(job.id)
     if me.holds:
         return Ended(status="more", **became)
     _remove(turn, me)
@@ -108,7 +142,12 @@ def _remove(turn: Turn, me: Worker) -> None:
         queue.clock.reset_gap()
 
 
-def _lose(turn: Turn, job: Job, verdict: Verdict, exit: str) -> str:
+def cut(text: str, most: int) -> str:
+    """At most so many bytes of it, in whole characters."""
+    return text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
+
+
+def _lose(turn: Turn, job: Job, verdict: Verdict, death: LossError) -> str:
     """What the end of its worker means for one job; returns the list of the answer that it belongs on."""
     match verdict:
         case Verdict.BYSTANDER:  # nothing is counted; a grant that nobody answered never was a run
@@ -121,21 +160,23 @@ def _lose(turn: Turn, job: Job, verdict: Verdict, exit: str) -> str:
             job.losses += 1
         case Verdict.SUSPECT:
             job.shared += 1
+        case Verdict.BESIDE:
+            job.beside += 1
         case Verdict.VANISHED:
             job.vanished += 1
-    return _charge(turn, job, verdict, exit)
+    return _charge(turn, job, verdict, death)
 
 
-def _charge(turn: Turn, job: Job, verdict: Verdict, exit: str) -> str:
+def _charge(turn: Turn, job: Job, verdict: Verdict, death: LossError) -> str:
     job.deaths += 1
-    lost = LossError("WorkerLost", f"its worker ended while it ran: {exit}", "", exit)
-    job.error = msgspec.json.encode(lost).decode()
+    job.error = msgspec.json.encode(death).decode()
     if _over_budget(job) and job.cancel is None:
         turn.bury(job, Event.EXHAUST, "lost")
         return "dead"
     job.reason = "lost"
-    in_front = verdict is Verdict.CULPRIT or (verdict is Verdict.VANISHED and job.vanished == 1)
-    if not turn.give_back(job, "r" if in_front else "m", Event.LOSE, verdict):
+    innocent = (verdict is Verdict.VANISHED and job.vanished == 1) or (verdict is Verdict.BESIDE and job.beside == 1)
+    side = "r" if innocent or verdict is Verdict.CULPRIT else "m"
+    if not turn.give_back(job, side, Event.LOSE, verdict, exit=death.exit):
         return "cancelled"
     return "suspects" if job.is_suspect else "returned"
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stillhere.backends.memory.model import Job, Worker
-from stillhere.domain.job import Outcome, OutcomeKind
+from stillhere.domain.job import KNOWN_LONG_MS, Outcome, OutcomeKind
 from stillhere.domain.states import Event, State
 from stillhere.ports.backend import (
     Beat,
     BeatReply,
     Checkpoint,
+    Lengthen,
     Progress,
     ProgressItem,
     Register,
@@ -47,6 +48,9 @@ def register(turn: Turn, verb: Register) -> Literal["ok", "exists", "gone"]:
         info=dict(verb.info),
     )
     queue.known.update(tasks)
+    for task in tasks:  # whoever registers last says it: a declaration that was taken back is not believed for ever
+        queue.lanes.pop(task, None)
+    queue.lanes.update({task: lane for task, lane in verb.lanes.items() if task in tasks})
     queue.clock.lower_gap(verb.lease_ms)
     return "ok"
 
@@ -127,6 +131,14 @@ def _wait(turn: Turn, job: Job, outcome: Outcome, event: Event, reason: str) -> 
     job.worker, job.claim = None, 0
 
 
+def lengthen(turn: Turn, verb: Lengthen) -> None:
+    """Know a task as long from now on. A late copy comes within the day it may add, and shortens nothing."""
+    learnt = turn.queue.learnt
+    for task in [task for task, until in learnt.items() if until <= turn.steady]:
+        del learnt[task]
+    learnt[verb.task] = turn.steady + KNOWN_LONG_MS
+
+
 def checkpoint(turn: Turn, verb: Checkpoint) -> WriteStatus:
     """Keep how far a run got. A value that moved wipes the deaths off the account: the job gets on all the same."""
     job = turn.queue.jobs.get(verb.job)
@@ -135,7 +147,7 @@ def checkpoint(turn: Turn, verb: Checkpoint) -> WriteStatus:
     if _is_late(job.checkpoint_number, verb.token, verb.number):
         return "older"
     if job.checkpoint != verb.value:
-        job.losses = job.shared = job.vanished = 0
+        job.losses = job.shared = job.beside = job.vanished = 0
     job.checkpoint = verb.value
     job.checkpoint_number = (verb.token, verb.number)
     return "ok"
