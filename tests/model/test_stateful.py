@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from stillhere.backends.redis.scripts import Mutate
-from stillhere.domain.job import Grant, NewRecord, OnConflict, Outcome, OutcomeKind, Verdict
+from stillhere.domain.job import DeclaredLane, Grant, NewRecord, OnConflict, Outcome, OutcomeKind, Verdict
 from stillhere.domain.states import State
 from stillhere.ports.backend import (
+    Answer,
     Beat,
     Cancel,
     Checkpoint,
@@ -33,6 +34,7 @@ from stillhere.ports.backend import (
     Enqueue,
     Held,
     Lanes,
+    Lengthen,
     Look,
     Progress,
     ProgressItem,
@@ -43,7 +45,7 @@ from stillhere.ports.backend import (
     Sweep,
     Tick,
 )
-from stillhere.ports.inspector import Jobs, Pause, Purge
+from stillhere.ports.inspector import Answered, Ask, Jobs, Pause, Purge
 from tests.model.pair import QUEUE, Pair
 from tests.support.servers import RedisServer
 
@@ -56,6 +58,7 @@ WORKERS = 3
 """So many at a time; one that is closed is followed by another under a new id."""
 EVER = 1 << 50
 LANES: list[Lanes] = ["pool", "pool", "both", "both", "solo"]
+DECLARED: list[dict[str, DeclaredLane]] = [{}, {}, {"b": "long"}, {"b": "solo", "rare": "long"}]
 CONFLICTS: list[OnConflict] = ["existing", "replace", "raise"]
 SEEDS = st.integers(0, 2**32)
 
@@ -76,6 +79,7 @@ def new_record(r: Random, number: int) -> NewRecord:
         max_losses=r.choice([None, 0, 1]),
         retention_ms=r.choice([None, 0, 2 * HOUR_MS]),
         headers=r.choice([{}, {"trace": "1/ä"}]),
+        lane=r.choice([None, None, None, None, "long", "solo"]),
     )
 
 
@@ -150,7 +154,8 @@ class Story(RuleBasedStateMachine):
 
     @rule(seed=SEEDS)
     def work(self, seed: int) -> None:
-        self._one_of(seed, self.claim, self.claim, self.settle, self.beat, self.checkpoint, self.progress)
+        steps = (self.claim, self.settle, self.beat, self.checkpoint, self.progress, self.lengthen)
+        self._one_of(seed, self.claim, *steps)
 
     @rule(seed=SEEDS)
     def live_and_die(self, seed: int) -> None:
@@ -158,7 +163,7 @@ class Story(RuleBasedStateMachine):
 
     @rule(seed=SEEDS)
     def supervise(self, seed: int) -> None:
-        self._one_of(seed, self.sweep, self.renew, self.tick, self.pass_time)
+        self._one_of(seed, self.sweep, self.renew, self.tick, self.pass_time, self.ask, self.answer)
 
     @rule(seed=SEEDS)
     def meddle(self, seed: int) -> None:
@@ -216,6 +221,7 @@ class Story(RuleBasedStateMachine):
             lease_ms=r.choice([10_000, 30_000, 30_000, 500]),
             tasks=r.choice([("a", "b"), ("a", "b"), ("a",), ("a", "b", "rare"), ()]),
             record_version=r.choice([1, 1, 2, 0]),
+            lanes=r.choice(DECLARED),
             info=r.choice([{}, {"host": "h"}]),
         )
         self.pair.call(verb)
@@ -236,7 +242,14 @@ class Story(RuleBasedStateMachine):
         place = r.choice(self.places)
         n = max(1, place.n + r.choice([1, 1, 1, 1, 0, -1, 7]))
         reply = self.pair.call(
-            Claim(queue=QUEUE, worker=place.id, n=n, slots=r.choice([1, 2, 3, 5, 0]), lanes=r.choice(LANES))
+            Claim(
+                queue=QUEUE,
+                worker=place.id,
+                n=n,
+                slots=r.choice([1, 2, 3, 5, 0]),
+                long=r.choice([0, 1, 1, 2]),
+                lanes=r.choice(LANES),
+            )
         )
         if reply.standing == "gone":
             self._follow(r, place.id)
@@ -296,6 +309,9 @@ class Story(RuleBasedStateMachine):
             item = ProgressItem(job=grant.id, token=grant.token, number=r.randint(1, 3), value=value)
             self.pair.call(Progress(queue=QUEUE, worker=worker, items=[item, item]))
 
+    def lengthen(self, r: Random) -> None:
+        self.pair.call(Lengthen(queue=QUEUE, task=r.choice(["a", "b"])))
+
     # ----------------------------------------------------------------------------------------------- supervisors
 
     def renew(self, r: Random) -> None:
@@ -330,6 +346,7 @@ class Story(RuleBasedStateMachine):
             force=not seldom(r),
             default=r.choice(list(Verdict)),
             verdicts={grant.id: r.choice(list(Verdict)) for grant in place.held if seldom(r)},
+            details={grant.id: 'File "a/b.py"\n\tin f: é' for grant in place.held if seldom(r)},
             limit=r.choice([1, 2, 100]),
         )
         if seldom(r):  # the caller dies after one call
@@ -342,6 +359,16 @@ class Story(RuleBasedStateMachine):
             pass
         if reply.status == "ended":
             self._follow(r, verb.worker)
+
+    def ask(self, r: Random) -> None:
+        self.pair.call(Ask(queue=QUEUE, id=f"ask-{r.randrange(6)}", job=self._job(r, State.RUNNING)))
+
+    def answer(self, r: Random) -> None:
+        """As the last tick's, or one that nobody asked."""
+        asked = self.pair.call(Tick(queue=QUEUE)).asks
+        names = [one.id for one in asked if not seldom(r)] or ["ask-0"]
+        self.pair.call(Answer(queue=QUEUE, id=r.choice(names), text=r.choice(["at line 7", "ä" * 40_000, ""])))
+        self.pair.call(Answered(queue=QUEUE, id=r.choice(["ask-0", *names])))
 
     # ----------------------------------------------------------------------------------------------------- noise
 
@@ -424,6 +451,9 @@ BREAKS = {
     "a checkpoint wipes nothing": ("checkpoint", "value ~= j.checkpoint", "false"),
     "a retry keeps its budget spent": ("retry", "'failures', 'losses'", "'failures'"),
     "an end gives a grant back that was seen": ("end", "int(j._cn) > me.conf", "int(j._cn) >= me.conf"),
+    "the long run with the short": ("claim", "learnt[j.task] and 'long'", "false"),
+    "a declaration is believed for ever": ("register", "call('HDEL', key('lanes'), task)", ""),
+    "each death beside another sets apart": ("end", "int(j.beside) > 1", "int(j.beside) > 0"),
     "a job comes due late": ("claim", "promote('soon', steady)", "promote('soon', steady - 1000)"),
 }
 

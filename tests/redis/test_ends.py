@@ -106,19 +106,22 @@ class TestVerdicts:
         q.take("w")
         ended = q.end("w", Verdict.BYSTANDER, verdicts={verdict.value: verdict for verdict in Verdict})
         assert sorted(ended.suspects) == ["culprit", "suspect"]
-        assert sorted(ended.returned) == ["bystander", "interrupted", "vanished"]
+        assert sorted(ended.returned) == ["beside", "bystander", "interrupted", "vanished"]
         assert q.lane("sus:r") == ["culprit"]
         assert q.lane("sus") == ["suspect"]
-        assert sorted(q.lane("5:r")) == ["bystander", "interrupted", "vanished"]
+        assert sorted(q.lane("5:r")) == ["beside", "bystander", "interrupted", "vanished"]
         counted = {
-            job: (r.losses, r.shared, r.vanished, r.interruptions, r.deaths) for job in Verdict for r in [q.look(job)]
+            job: (r.losses, r.shared, r.beside, r.vanished, r.interruptions, r.deaths)
+            for job in Verdict
+            for r in [q.look(job)]
         }
         assert counted == {
-            Verdict.CULPRIT: (1, 0, 0, 0, 1),
-            Verdict.SUSPECT: (0, 1, 0, 0, 1),
-            Verdict.BYSTANDER: (0, 0, 0, 0, 0),
-            Verdict.INTERRUPTED: (0, 0, 0, 1, 0),
-            Verdict.VANISHED: (0, 0, 1, 0, 1),
+            Verdict.CULPRIT: (1, 0, 0, 0, 0, 1),
+            Verdict.SUSPECT: (0, 1, 0, 0, 0, 1),
+            Verdict.BESIDE: (0, 0, 1, 0, 0, 1),
+            Verdict.BYSTANDER: (0, 0, 0, 0, 0, 0),
+            Verdict.INTERRUPTED: (0, 0, 0, 0, 1, 0),
+            Verdict.VANISHED: (0, 0, 0, 1, 0, 1),
         }
         assert json.loads(q.look("culprit").error or "")["exit"] == "SIGKILL"
 

@@ -42,6 +42,7 @@ def claim(turn: Turn, verb: Claim) -> Claimed:
         return _answer(turn, [job for job in still if job.claim == verb.n])
     jobs, more = ([], False) if turn.queue.is_paused else _take(turn, me, verb)
     me.number, me.answered, me.seen = verb.n, max(me.answered, verb.n - 1), turn.now
+    me.holds |= {job.id: job for job in jobs}
     me.granted, me.granted_at = [job.id for job in jobs], turn.lease
     me.unseen_until = turn.lease + me.lease_ms if jobs else None
     return _answer(turn, jobs, more=more)
@@ -161,7 +162,6 @@ def _grant(turn: Turn, me: Worker, number: int, job: Job) -> None:
     job.move(Event.GRANT)
     job.token = max(job.token + 1, turn.micros)
     job.worker, job.started, job.claim, job.reason = me.id, turn.now, number, None
-    me.holds[job.id] = job
 
 
 def _job(turn: Turn, name: str) -> Job:

@@ -152,7 +152,7 @@ def ask(turn: Turn, verb: Ask) -> bool:
     drop_old_questions(turn)
     if verb.id not in queue.asks and queue.answers.get(verb.id) is None:
         if len(queue.asks) >= MOST_QUESTIONS:
-            del queue.asks[next(iter(queue.asks))]
+            del queue.asks[min((old.at, name) for name, old in queue.asks.items())[1]]
         queue.asks[verb.id] = Question(turn.steady, job.worker or "", job.id)
     return True
 

@@ -286,7 +286,7 @@ class Queue:
         self.learnt: dict[str, int] = {}
         """Until when a task is known as long, on the clock that never goes back."""
         self.asks: dict[str, Question] = {}
-        """Questions without an answer, the oldest first."""
+        """Questions without an answer."""
         self.answers: Kept[str, str] = Kept()
         self.is_announced = False
         self.is_paused = False

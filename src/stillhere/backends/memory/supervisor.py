@@ -57,7 +57,8 @@ def tick(turn: Turn, verb: Tick) -> Ticked:
     del verb
     queue = turn.queue
     drop_old_questions(turn)
-    asks = [Asked(id=name, worker=ask.worker, job=ask.job) for name, ask in queue.asks.items()][:MOST_ASKED]
+    oldest = sorted((ask.at, name) for name, ask in queue.asks.items())[:MOST_ASKED]
+    asks = [Asked(id=name, worker=queue.asks[name].worker, job=queue.asks[name].job) for _, name in oldest]
     return Ticked(
         lease_clock=turn.lease,
         gap_ms=queue.clock.gap_ms,

@@ -8,7 +8,7 @@ local LIVE = {scheduled = true, ready = true, running = true}
 -- What these functions need to have been read of a job.
 local RUN = {
   'state', 'token', 'worker', 'task', 'started', 'runs', 'unique', 'unique_until', 'retention_ms', 'priority', 'losses',
-  'shared', 'vanished', 'deaths', 'interruptions', 'max_losses', '_cn', '_entry', '_lane', '_cancel',
+  'shared', 'beside', 'vanished', 'deaths', 'interruptions', 'max_losses', 'lane', '_cn', '_entry', '_lane', '_cancel',
 }
 
 local function unique_key(task, text) return key('u:' .. task .. ':' .. text) end
@@ -23,15 +23,16 @@ end
 
 local function json(value) return (string.gsub(cjson.encode(value), '\\/', '/')) end
 
-local function error_text(kind, message, exit)
-  return string.format('{"type":%s,"message":%s,"traceback":"","exit":%s}', json(kind), json(message), json(exit))
+local function error_text(kind, message, exit, traceback)
+  return string.format('{"type":%s,"message":%s,"traceback":%s,"exit":%s}', json(kind), json(message),
+    json(traceback or ''), json(exit))
 end
 
 -- A run that was not the job's last in one line, behind the lines of those before it; the newest 50 stay. The last one
--- is the record itself: worker, token, started, ended, state.
-local function ran(j, how, till)
-  local line = string.format('{"worker":%s,"token":%s,"start":%s,"end":%s,"how":"%s"}',
-    json(j.worker), j.token, j.started or till, whole(till), how)
+-- is the record itself: worker, token, started, ended, state. `exit`: why its worker died, if that ended it.
+local function ran(j, how, till, exit)
+  local line = string.format('{"worker":%s,"token":%s,"start":%s,"end":%s,"how":"%s"%s}',
+    json(j.worker), j.token, j.started or till, whole(till), how, exit and ',"exit":' .. json(exit) or '')
   if not j.runs then return line end
   local _, breaks = string.gsub(j.runs, '\n', '')
   local earlier = breaks < 49 and j.runs or string.gsub(j.runs, '^[^\n]*\n', '', 1)
@@ -76,13 +77,13 @@ end
 
 -- A run is over and the job is not: ready again, or cancelled if that was asked for meanwhile. Returns the lane if any.
 -- Without `how` it never was a run: nobody had seen the grant.
-local function give_back(j, side, how, fields)
+local function give_back(j, side, how, fields, exit)
   drop(j._lane, j._entry)
   if j._cancel then
     call_off(j, j._cancel, fields)
     return nil
   end
-  if how then add(fields, 'runs', ran(j, how, now)) end
+  if how then add(fields, 'runs', ran(j, how, now, exit)) end
   local lane = put(j, side, fields)
   call('HDEL', key('j:' .. j.id), 'worker', '_cn')
   return lane

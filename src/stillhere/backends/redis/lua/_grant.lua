@@ -1,6 +1,7 @@
 -- The parts of a claim: bring jobs to the lanes, take them from the lanes, write the grant.
 
-local UPWARD = {'9:r', '9:m', '5:r', '5:m', '0:r', '0:m'}
+local patience = 100 -- so many entries that it cannot take are looked at in one call
+local moved = 0 -- jobs that were met where they do not belong
 
 local function grant_of(j)
   return {
@@ -10,6 +11,7 @@ local function grant_of(j)
     retention_ms = tonumber(j.retention_ms or nil), checkpoint = j.checkpoint,
     headers = headers_of(j.headers),
     suspect = string.sub(j._lane, 1, 3) == 'sus',
+    lane = string.match(j._lane, '^(long):') or string.match(j._lane, '^(solo):') or 'pool',
   }
 end
 
@@ -17,7 +19,7 @@ end
 local function promote(waiting_room, clock)
   local due = call('ZRANGEBYSCORE', key(waiting_room), '-inf', clock, 'LIMIT', 0, 100)
   for _, id in ipairs(due) do
-    local j = fetch(id, {'state', 'priority', 'losses', 'shared', 'vanished'})
+    local j = fetch(id, add({'state'}, unpack(ROUTED)))
     if j.state == 'scheduled' then put(j, 'm', {}) end
   end
   if #due > 0 then call('ZREM', key(waiting_room), unpack(due)) end
@@ -30,8 +32,8 @@ local function next_due()
   return wait < math.huge and math.max(0, wait) or nil
 end
 
-local function any_waiting()
-  for _, lane in ipairs(LANES) do
+local function any_waiting(lanes_of_one)
+  for _, lane in ipairs(lanes_of_one) do
     if waiting(lane) > 0 then return true end
   end
   return false
@@ -72,17 +74,31 @@ local function deal_one(lane, entry, fields, dropped)
     add(dropped, id)
   else
     local need = missing_need(j)
-    if not need then return write_grant(j) end
+    local side = string.sub(lane, -1) == 'r' and 'r' or 'm'
+    if not need and lane_for(j, side) == lane then return write_grant(j) end
     drop(lane, entry)
-    park(j, need)
+    if need then
+      park(j, need)
+    else -- what is said of its task has changed since it came here
+      put(j, side, {})
+      moved = moved + 1
+    end
   end
   return nil
 end
 
--- Fill up to `slots` grants from these lanes, in order. What is no job takes no slot, but only so many are looked at.
-local function deal(lanes_in_order, slots, jobs, dropped)
-  local patience = 100
-  for _, lane in ipairs(lanes_in_order) do
+-- The least priority first; within each what was running before.
+local function upward(lanes_of_one)
+  local turned = {}
+  for i = #lanes_of_one - 1, 1, -2 do add(turned, lanes_of_one[i], lanes_of_one[i + 1]) end
+  return turned
+end
+
+-- Append up to `slots` grants from these lanes, in order; one claim in eight begins with what has the least priority.
+-- What it cannot take costs no slot, but only so many are looked at.
+local function deal(lanes_of_one, slots, jobs, dropped)
+  local in_order = lanes_of_one ~= SUSPECTS and n % 8 == 0 and upward(lanes_of_one) or lanes_of_one
+  for _, lane in ipairs(in_order) do
     while #jobs < slots and patience > 0 do
       local wanted = slots - #jobs
       local entries = read(lane, wanted, worker)
@@ -93,4 +109,9 @@ local function deal(lanes_in_order, slots, jobs, dropped)
       if #entries < wanted then break end
     end
   end
+end
+
+-- Whether work is left in these lanes for which there was no slot, or no patience.
+local function is_short(lanes_of_one, slots, taken)
+  return slots > 0 and (#taken == slots or patience <= 0) and any_waiting(lanes_of_one)
 end

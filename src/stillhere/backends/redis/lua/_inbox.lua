@@ -103,6 +103,7 @@ local function fault_of(found)
   for name, highest in pairs(highest_of) do
     if not number_in(found, name, highest) then return name .. ': not a whole number from 0 to ' .. whole(highest) end
   end
+  if found.lane and found.lane ~= 'long' and found.lane ~= 'solo' then return 'lane: long or solo' end
   if found.unique and (found.unique == '' or #found.unique > 1000) then return 'unique: empty, or longer than 1000' end
   return nil
 end
@@ -111,8 +112,8 @@ end
 local function strange_fields(found)
   local ours = {
     'v', 'id', 'task', 'queue', 'priority', 'args', 'created', 'due', 'started', 'ended', 'failures', 'losses',
-    'shared', 'vanished', 'deaths', 'interruptions', 'max_attempts', 'max_losses', 'retention_ms', 'unique', 'unique_until',
-    'headers', 'state', 'reason', 'token', 'worker', 'progress', 'checkpoint', 'result', 'error', 'runs',
+    'shared', 'beside', 'vanished', 'deaths', 'interruptions', 'max_attempts', 'max_losses', 'retention_ms', 'unique',
+    'unique_until', 'headers', 'lane', 'state', 'reason', 'token', 'worker', 'progress', 'checkpoint', 'result', 'error', 'runs',
     'delay_ms', 'unique_for_ms', 'on_conflict',
   }
   local kept, is_ours = {}, {}

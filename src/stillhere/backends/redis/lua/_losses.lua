@@ -1,11 +1,13 @@
 -- What the end of a worker means for a job that it held, and how a worker's record goes.
 
+local MOST_DETAIL = 16000 -- bytes of a stack that are kept
 local SETTLED_MARK_MS = 86400000 -- how long the id of a closed worker is remembered against late requests
 
 -- verdict -> the counter it raises, and the side of the lane the job goes to
 local CHARGES = {
   culprit = {'losses', 'r'},
   suspect = {'shared', 'm'},
+  beside = {'beside', 'm'},
   vanished = {'vanished', 'm'},
   interrupted = {'interruptions', 'r'},
 }
@@ -15,8 +17,8 @@ local function over_budget(j)
   return int(j.losses) > budget or int(j.shared) > 4 * budget or int(j.vanished) > 10 or int(j.deaths) > 100
 end
 
--- Returns what became of it: `returned`, `suspects`, `dead` or `cancelled`.
-local function lose(j, verdict, exit)
+-- `detail`: where its code was, for its error. Returns what became of it: `returned`, `suspects`, `dead` or `cancelled`.
+local function lose(j, verdict, exit, detail)
   local charge = CHARGES[verdict]
   local fields = {}
   if not charge then -- a bystander: nothing is counted; a grant that nobody answered never was a run
@@ -29,15 +31,16 @@ local function lose(j, verdict, exit)
   if verdict == 'interrupted' then
     return give_back(j, side, verdict, add(fields, 'reason', 'interrupted')) and 'returned' or 'cancelled'
   end
-  if verdict == 'vanished' and j.vanished == 1 then side = 'r' end
+  if (verdict == 'vanished' or verdict == 'beside') and j[counter] == 1 then side = 'r' end
   j.deaths = int(j.deaths) + 1
-  add(fields, 'deaths', j.deaths, 'error', error_text('WorkerLost', 'its worker ended while it ran: ' .. exit, exit))
+  local message = 'its worker ended while it ran: ' .. exit
+  add(fields, 'deaths', j.deaths, 'error', error_text('WorkerLost', message, exit, cut(detail or '', MOST_DETAIL)))
   if over_budget(j) and not j._cancel then
     drop(j._lane, j._entry)
     bury(j, 'lost', fields)
     return 'dead'
   end
-  local lane = give_back(j, side, verdict, add(fields, 'reason', 'lost'))
+  local lane = give_back(j, side, verdict, add(fields, 'reason', 'lost'), exit)
   if not lane then return 'cancelled' end
   return is_suspect(j) and 'suspects' or 'returned'
 end

@@ -32,7 +32,7 @@ local function unpark(worker)
     local place = key('park:' .. need)
     local ids = left > 0 and call('ZRANGE', place, 0, left - 1) or {}
     for _, id in ipairs(ids) do
-      local j = fetch(id, {'state', 'priority', 'losses', 'shared', 'vanished'})
+      local j = fetch(id, add({'state'}, unpack(ROUTED)))
       if j.state == 'ready' then
         put(j, 'r', {})
         call('HDEL', key('j:' .. id), 'reason')

@@ -20,6 +20,14 @@ local function key(name) return base .. ':' .. name end
 
 local function int(text, default) return tonumber(text) or default or 0 end
 
+-- At most so many bytes of a text, and no half characters.
+local function cut(text, most)
+  if #text <= most then return text end
+  local head = string.sub(text, 1, most)
+  local is_inside = string.find(string.sub(text, most + 1, most + 1), '[\128-\191]')
+  return is_inside and (string.gsub(head, '[\192-\255][\128-\191]*$', '')) or head
+end
+
 local function whole(number) return string.format('%.0f', number) end -- `..` would round a token to 14 digits
 
 -- Append what is given, up to the first nil.
@@ -41,14 +49,16 @@ end
 local now = math.floor(micros / 1000)
 
 -- The lease clock runs only while somebody calls: at most `gap` for each silence, never backwards. `steady` is the wall
--- clock plus all its backward steps: relative delays are counted on it.
-local clk = call('HMGET', key('clk'), 'l', 't', 'back', 'gap')
+-- clock plus all its backward steps: relative delays are counted on it. `apart` stands with them because they are read
+-- anyway: as long as no job and no task of the queue was ever long or solo, nobody looks for their lanes.
+local clk = call('HMGET', key('clk'), 'l', 't', 'back', 'gap', 'apart')
 local lease, back_steps, gap = int(clk[1]), int(clk[3]), int(clk[4], 2000)
 if clk[2] then
   local step = now - clk[2]
   if step > 0 then lease = lease + math.min(step, gap) else back_steps = back_steps - step end
 end
 local steady = now + back_steps
+local apart = clk[5] and true or false
 if MODE ~= 'read' then call('HSET', key('clk'), 'l', lease, 't', now, 'back', back_steps) end
 
 -- What a script gathers and `_epilogue.lua` writes in one command each.
@@ -56,6 +66,11 @@ local woken = 0 -- jobs that became ready
 local dropped_entries = {} -- lane -> entry ids
 local let_go = {} -- worker -> job ids
 local ended = {} -- for the index of finished jobs: score, id, score, id ...
+
+local function set_apart()
+  if not apart then call('HSET', key('clk'), 'apart', 1) end
+  apart = true
+end
 
 -- The named fields of one job, and its id; a field that is not there is nil.
 local function fetch(id, names)

@@ -1,8 +1,8 @@
 -- A job's hash as the record that people read. Fields that begin with `_` are the store's own.
 
 local NUMBERS = {
-  'v', 'priority', 'created', 'due', 'started', 'ended', 'failures', 'losses', 'shared', 'vanished', 'deaths',
-  'interruptions', 'max_attempts', 'max_losses', 'retention_ms', 'token',
+  'v', 'priority', 'created', 'due', 'started', 'ended', 'failures', 'losses', 'shared', 'beside', 'vanished',
+  'deaths', 'interruptions', 'max_attempts', 'max_losses', 'retention_ms', 'token',
 }
 
 -- Headers as text to text; what a foreign hand wrote otherwise is left out. Nil: there are none.
@@ -24,6 +24,7 @@ local function record_of(id)
   for _, name in ipairs(NUMBERS) do record[name] = tonumber(record[name]) end
   record.queue, record.task = queue, record.task or '?'
   record.headers = headers_of(record.headers)
+  if record.lane ~= 'long' and record.lane ~= 'solo' then record.lane = nil end -- a later version's, or a foreign hand's
   record.cancelling = record._cancel ~= nil
   if record.runs then
     local lines = {}

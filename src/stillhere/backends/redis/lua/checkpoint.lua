@@ -11,5 +11,5 @@ if j.state ~= 'running' or j.worker ~= worker or int(j.token) ~= token then retu
 local of_token, last = string.match(j._ckn or '', '^(%d+) (%d+)$')
 if of_token == j.token and number <= tonumber(last) then return 'older' end
 call('HSET', key('j:' .. job), 'checkpoint', value, '_ckn', j.token .. ' ' .. number)
-if value ~= j.checkpoint then call('HDEL', key('j:' .. job), 'losses', 'shared', 'vanished') end
+if value ~= j.checkpoint then call('HDEL', key('j:' .. job), 'losses', 'shared', 'beside', 'vanished') end
 return 'ok'

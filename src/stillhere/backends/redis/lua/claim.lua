@@ -7,9 +7,12 @@
 -- On its way it takes in what came through the inbox, what is due, and what waited for a worker like this one: at most
 -- 100 each, so a call stays short whatever has gathered.
 --
+-- A job belongs in the lane of its task, and what is said of a task changes while its jobs wait. So nobody searches the
+-- lanes for what should be elsewhere: the claim that meets such a job moves it.
+--
 -- mode: write
 -- uses: lanes ends insert inbox parks record grant
--- args: worker n:int slots:int lanes
+-- args: worker n:int slots:int long:int lanes
 -- reply: {standing, jobs, more, next_due_ms, paused, dropped}
 -- guarantees: G2 G7 G9 G10 G11
 
@@ -19,7 +22,7 @@ if lease >= int(call('ZSCORE', key('w'), worker)) then return {standing = 'over'
 if n < me.cn then return {standing = 'old'} end
 
 local jobs, dropped = {}, {}
-slots = math.min(slots, 1000)
+slots, long = math.min(slots, 1000), math.min(long, 1000)
 local paused = call('EXISTS', key('paused')) == 1
 if n == me.cn then
   for id in string.gmatch(me.last, '%S+') do
@@ -37,9 +40,15 @@ if not paused then
   promote('eta', now)
   unpark(worker)
   if lanes ~= 'pool' then deal(SUSPECTS, math.min(1, slots), jobs, dropped) end
-  if lanes ~= 'solo' and #jobs == 0 then
-    deal(n % 8 == 0 and UPWARD or LANES, slots, jobs, dropped) -- one in eight begins with what has the least priority
-    more = slots > 0 and #jobs == slots and any_waiting()
+  if lanes == 'solo' then
+    if apart and #jobs == 0 then deal(SOLO, math.min(1, slots), jobs, dropped) end
+  elseif #jobs == 0 then
+    deal(LANES, slots, jobs, dropped)
+    local slow, before = {}, moved
+    if apart and long > 0 then deal(LONG, long, slow, dropped) end
+    if moved > before then deal(LANES, slots, jobs, dropped) end -- some that are not long any more went to the pool
+    more = is_short(LANES, slots, jobs) or apart and is_short(LONG, long, slow)
+    add(jobs, unpack(slow))
   end
 end
 
@@ -56,5 +65,5 @@ if #holds > 0 then
 else
   call('ZREM', key('unconf'), worker)
 end
-woken = more and 1 or 0 -- what became ready on the way is in this worker's hands, unless there is more than it can take
+woken = moved + (more and 1 or 0) -- what became ready is in this worker's hands, but for what it does not take
 return {standing = 'ok', jobs = jobs, more = more, next_due_ms = next_due(), paused = paused, dropped = dropped}

@@ -6,7 +6,7 @@
 --
 -- mode: write
 -- uses: lanes ends losses orphans
--- args: worker reason force:flag default verdicts:list limit:int
+-- args: worker reason force:flag default verdicts:list details:list limit:int
 -- reply: {status, returned, suspects, dead, cancelled}
 -- guarantees: G7 G11 G14
 
@@ -32,7 +32,7 @@ for _, id in ipairs(ids) do
   local j = fetch(id, RUN)
   if j.state == 'running' and j.worker == worker then
     local verdict = int(j._cn) > me.conf and 'bystander' or verdicts[id] or me.verdict
-    local became = lose(j, verdict, me.gone)
+    local became = lose(j, verdict, me.gone, details[id])
     add(answer[became], id)
   end
 end

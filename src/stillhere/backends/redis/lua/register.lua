@@ -1,7 +1,7 @@
 -- Open a lease under a worker id that was never used. A late copy finds the record, or the mark of its end.
 --
 -- mode: write
--- args: worker lease_ms:int tasks:list record_version:int info:list
+-- args: worker lease_ms:int tasks:list record_version:int lanes:list info:list
 -- reply: 'ok', 'exists' or 'gone'
 -- guarantees: G3 G4 G12
 
@@ -15,6 +15,15 @@ call('ZADD', key('w'), lease + lease_ms, worker)
 for i = 1, record_version do call('SADD', key('can:' .. worker), 'v:' .. i) end
 for _, task in ipairs(tasks) do
   if call('SADD', key('can:' .. worker), 'task:' .. task) == 1 then call('HINCRBY', key('known'), task, 1) end
+end
+-- Whoever registers last says in which lane a task belongs: a declaration that was taken back is not believed for ever.
+for _, task in ipairs(tasks) do
+  if lanes[task] then
+    call('HSET', key('lanes'), task, lanes[task])
+    set_apart()
+  elseif apart then
+    call('HDEL', key('lanes'), task)
+  end
 end
 -- The queue's gap follows its shortest lease, so that a step of the server's clock costs no lease more than a tenth.
 call('HSET', key('clk'), 'gap', math.max(50, math.min(gap, math.floor(lease_ms / 10))))

@@ -8,7 +8,13 @@
 -- reply: {changed, state}; the state is the one before
 -- guarantees: G1 G9 G11
 
-local j = fetch(job, add({'reason', 'ended'}, unpack(RUN)))
+-- Why the worker of a dead letter died, if that made it one.
+local function exit_of(dead)
+  local read, found = pcall(cjson.decode, dead.reason == 'lost' and dead.error or '')
+  return read and type(found) == 'table' and type(found.exit) == 'string' and found.exit ~= '' and found.exit or nil
+end
+
+local j = fetch(job, add({'reason', 'ended', 'error'}, unpack(RUN)))
 local before = j.state
 if before == 'scheduled' then
   withdraw(j)
@@ -27,7 +33,7 @@ if j.unique then
 end
 call('ZREM', key('dead'), job)
 call('PERSIST', key('j:' .. job)) -- or it would vanish while it runs
-local fields = j.worker and {'runs', ran(j, 'dead', int(j.ended))} or {}
-call('HDEL', key('j:' .. job), 'failures', 'losses', 'shared', 'vanished', 'reason', 'ended', 'worker')
-put({id = job, priority = j.priority}, 'm', fields)
+local fields = j.worker and {'runs', ran(j, 'dead', int(j.ended), exit_of(j))} or {}
+call('HDEL', key('j:' .. job), 'failures', 'losses', 'shared', 'beside', 'vanished', 'reason', 'ended', 'worker')
+put({id = job, priority = j.priority, task = j.task, lane = j.lane}, 'm', fields)
 return {changed = true, state = before}

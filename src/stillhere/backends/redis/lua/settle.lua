@@ -41,7 +41,7 @@ local KINDS = {
   end,
   snooze = function(j, outcome, fields) return wait_for(j, outcome, 'snoozed', fields) end,
   interrupted = function(j, outcome, fields)
-    local more = fetch(j.id, {'priority', 'losses', 'shared', 'vanished', 'interruptions'})
+    local more = fetch(j.id, add({'interruptions'}, unpack(ROUTED)))
     for name, value in pairs(more) do j[name] = value end
     add(fields, 'interruptions', int(j.interruptions) + 1, 'reason', 'interrupted')
     give_back(j, 'r', 'interrupted', fields)

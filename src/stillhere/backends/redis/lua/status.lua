@@ -2,7 +2,7 @@
 --
 -- mode: read
 -- uses: lanes
--- reply: {queue, ready, running, scheduled, dead, suspects, parked, parked_tasks, inbox, workers, paused, ...}
+-- reply: {queue, ready, running, scheduled, dead, suspects, long, solo, long_tasks, parked, ...}
 -- guarantees: G11
 
 -- When the entry that has waited longest in a lane came there, by the clock that never goes back.
@@ -38,11 +38,24 @@ table.sort(parked_tasks)
 local running = 0
 for _, worker in ipairs(call('ZRANGE', key('w'), 0, -1)) do running = running + call('HLEN', key('h:' .. worker)) end
 
-local suspects = suspects_waiting()
+local function long_tasks()
+  read_routes()
+  local found = {}
+  for task, lane in pairs(declared) do
+    if lane == 'long' then add(found, task) end
+  end
+  for task in pairs(learnt) do
+    if not declared[task] then add(found, task) end
+  end
+  table.sort(found)
+  return found
+end
+
+local suspects, in_long, in_solo = suspects_waiting(), waiting_apart(LONG), waiting_apart(SOLO)
 return {
-  queue = queue, ready = ready + suspects + parked, running = running,
+  queue = queue, ready = ready + in_long + in_solo + suspects + parked, running = running,
   scheduled = call('ZCARD', key('soon')) + call('ZCARD', key('eta')), dead = call('ZCARD', key('dead')),
-  suspects = suspects, parked = parked, parked_tasks = parked_tasks, inbox = call('XLEN', key('inbox')),
+  suspects = suspects, long = in_long, solo = in_solo, long_tasks = long_tasks(), parked = parked, parked_tasks = parked_tasks, inbox = call('XLEN', key('inbox')),
   workers = call('ZCOUNT', key('w'), 0, '+inf'), paused = call('EXISTS', key('paused')) == 1,
   oldest_ready_ms = first and math.max(0, steady - first) or nil, settled = int(call('HGET', key('n'), 'settled')),
 }
