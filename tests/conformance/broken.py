@@ -39,6 +39,20 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
     "unanswered-for-ever": (Fault("sweep", "add(returned, unpack(take_back(me)))", ""),),
     "bystanders-charged": (Fault("end", "int(j._cn) > me.conf and 'bystander' or ", ""),),
     "suspects-in-the-crowd": (Fault("*", "if is_suspect(j) then return side", "if false then return side"),),
+    "long-where-it-is-met": (Fault("claim", "not need and lane_for(j, side) == lane", "not need"),),
+    "declared-for-ever": (Fault("register", "call('HDEL', key('lanes'), task)", ""),),
+    "experience-before-declaration": (
+        Fault(
+            "*",
+            "declared[j.task] or learnt[j.task] and 'long' or 'pool'",
+            "learnt[j.task] and 'long' or declared[j.task] or 'pool'",
+        ),
+    ),
+    "lost-lane-on-revival": (Fault("retry", ", lane = j.lane}", "}"),),
+    "beside-twice-in-the-crowd": (Fault("*", "or int(j.beside) > 1", ""),),
+    "late-answer-wins": (
+        Fault("answer", "for _, asked in ipairs(questions()) do\n  if asked.id == id then", "do\n  if true then"),
+    ),
     "cancel-forgotten": (Fault("*", "if j._cancel then\n    call_off", "if false then\n    call_off"),),
     "delays-on-the-wall": (Fault("*", "local steady = now + back_steps", "local steady = now"),),
     "ids-forgotten-at-once": (Fault("*", "keep = math.max(keep, KNOWN_MS)", "keep = math.max(keep, 1)"),),

@@ -33,6 +33,7 @@ from stillhere.ports.backend import (
     Held,
     Hints,
     Lanes,
+    Lengthen,
     Look,
     Progress,
     ProgressItem,
@@ -168,6 +169,10 @@ class World:
     def retry(self, job: str) -> Retried:
         return self.call(Retry(queue=self.queue, job=job))
 
+    def lengthen(self, task: str = "t") -> None:
+        """A run of this task has passed its `long_after`."""
+        self.call(Lengthen(queue=self.queue, task=task))
+
     def find(self, job: str) -> JobRecord | None:
         return self.call(Look(queue=self.queue, job=job))
 
@@ -233,16 +238,16 @@ class Worker:
     def register(self, *, lease: int = LEASE, tasks: Sequence[str] = ("t",), version: int = 1, **fields: Any) -> str:
         return self.call(Register, lease_ms=lease, tasks=tasks, record_version=version, **fields)
 
-    def claim(self, slots: int = 10, lanes: Lanes = "pool", *, n: int | None = None) -> Claimed:
+    def claim(self, slots: int = 10, lanes: Lanes = "pool", *, long: int = 0, n: int | None = None) -> Claimed:
         """Claim under the next number (or this one). The answer has come, and is not yet known to have."""
         number = self.answered + 1 if n is None else n
-        reply = self.call(Claim, n=number, slots=slots, lanes=lanes)
+        reply = self.call(Claim, n=number, slots=slots, long=long, lanes=lanes)
         self.n = max(self.n, number)
         return reply
 
-    def take(self, slots: int = 10, lanes: Lanes = "pool") -> list[Grant]:
+    def take(self, slots: int = 10, lanes: Lanes = "pool", *, long: int = 0) -> list[Grant]:
         """Claim, and note the answer as children do before they start anything."""
-        reply = self.claim(slots, lanes)
+        reply = self.claim(slots, lanes, long=long)
         assert reply.standing == "ok", reply.standing
         self.answered = self.n
         self.renew()
@@ -283,10 +288,19 @@ class Worker:
         reason: str = "SIGKILL",
         force: bool = True,
         verdicts: Mapping[str, Verdict] | None = None,
+        details: Mapping[str, str] | None = None,
         limit: int = 100,
     ) -> Ended:
         """One call of its end."""
-        return self.call(End, default=default, reason=reason, force=force, verdicts=verdicts or {}, limit=limit)
+        return self.call(
+            End,
+            default=default,
+            reason=reason,
+            force=force,
+            verdicts=verdicts or {},
+            details=details or {},
+            limit=limit,
+        )
 
     def die(self, default: Verdict = Verdict.VANISHED, **fields: Any) -> Ended:
         """It dies, its supervisor sees it, and its end is carried to the end."""

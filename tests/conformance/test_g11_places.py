@@ -12,6 +12,7 @@ import pytest
 
 from stillhere.domain.job import OutcomeKind, Verdict
 from stillhere.domain.states import FINAL, State
+from stillhere.ports.backend import Lanes
 from stillhere.ports.inspector import Queues
 from tests.conformance.doors import Door
 from tests.conformance.kit import HOUR, LEASE, MINUTE, SECOND, Worker, World, ids
@@ -72,6 +73,7 @@ class Story:
         for _ in range(self.dice.randint(1, 5)):
             self.sent += 1
             options: dict[str, object] = {"priority": self.dice.randint(0, 9)}
+            options["lane"] = self.dice.choice([None, None, None, "long", "solo"])
             if self.dice.random() < 0.3:
                 options["delay_ms"] = self.dice.randint(1, 30) * SECOND
             if self.dice.random() < 0.3:
@@ -80,7 +82,10 @@ class Story:
 
     def work(self) -> None:
         worker = self.dice.choice(self.workers)
-        reply = worker.claim(self.dice.randint(0, 4), self.dice.choice(["pool", "both", "solo"]))
+        if self.dice.random() < 0.1:
+            self.world.lengthen(self.dice.choice(["t", "strange"]))
+        lanes: Lanes = self.dice.choice(["pool", "both", "solo"])
+        reply = worker.claim(self.dice.randint(0, 4), lanes, long=self.dice.randint(0, 2))
         if reply.standing != "ok":
             worker.beat()
             return
@@ -133,7 +138,7 @@ class Story:
         for _ in range(300):
             self.world.run(10 * SECOND, last)
             self.world.recover()
-            grants = last.take(20, "both")
+            grants = last.take(20, "both", long=20) + last.take(1, "solo")
             for grant in grants:
                 last.settle(grant)
             status = self.world.status()

@@ -18,12 +18,14 @@ from stillhere.domain.errors import StoreUnavailable
 from stillhere.domain.job import Grant, NewRecord, OutcomeKind, Verdict
 from stillhere.domain.states import FINAL, TABLE, State
 from stillhere.ports.backend import (
+    Answer,
     Beat,
     Cancel,
     Checkpoint,
     Claim,
     End,
     Enqueue,
+    Lengthen,
     Look,
     Progress,
     ProgressItem,
@@ -35,7 +37,7 @@ from stillhere.ports.backend import (
     Tick,
     Verb,
 )
-from stillhere.ports.inspector import Audit, Jobs, Pause, Purge, Queues, Status, Workers
+from stillhere.ports.inspector import Answered, Ask, Audit, Jobs, Pause, Purge, Queues, Status, Workers
 from stillhere.stores import open_async, open_sync
 from tests.conformance.kit import EVER, LEASE, MINUTE, SECOND, World, ids, outcome, pair
 from tests.support.proxy import Proxy
@@ -87,6 +89,11 @@ VERBS: dict[str, Make] = {
         queue="q", worker="w", job=grant.id, token=grant.token, number=1, value='"here"'
     ),
     "progress": _progress,
+    "claim a long one": lambda _: Claim(queue="q", worker="w", n=2, slots=0, long=1),
+    "claim a solo one": lambda _: Claim(queue="q", worker="w", n=2, slots=1, lanes="solo"),
+    "lengthen": lambda _: Lengthen(queue="q", task="t"),
+    "ask": lambda grant: Ask(queue="q", id="where", job=grant.id),
+    "answer": lambda _: Answer(queue="q", id="where", text="at line 7"),
     "tick": lambda _: Tick(queue="q"),
     "sweep": lambda _: Sweep(queue="q"),
     **{f"settle {kind}": _settle(kind) for kind in OutcomeKind},
@@ -98,6 +105,7 @@ READS: dict[str, Make] = {
     "status": lambda _: Status(queue="q"),
     "jobs": lambda _: Jobs(queue="q"),
     "workers": lambda _: Workers(queue="q"),
+    "answered": lambda _: Answered(queue="q", id="where"),
     "queues": lambda _: Queues(queue=""),
     "audit": lambda _: Audit(queue="q"),
 }

@@ -17,7 +17,7 @@ from tests.conformance.kit import LEASE, MINUTE, Worker, World, ids
 
 def account(record: JobRecord) -> dict[str, int]:
     """What has been counted against a job."""
-    names = ("losses", "shared", "vanished", "deaths", "interruptions", "failures")
+    names = ("losses", "shared", "beside", "vanished", "deaths", "interruptions", "failures")
     return {name: getattr(record, name) for name in names if getattr(record, name)}
 
 
@@ -34,6 +34,7 @@ def lose(world: World, verdict: Verdict, times: int = 1, *, first: int = 0) -> N
 EXPECTED = {
     Verdict.CULPRIT: ({"losses": 1, "deaths": 1}, "lost", True),
     Verdict.SUSPECT: ({"shared": 1, "deaths": 1}, "lost", True),
+    Verdict.BESIDE: ({"beside": 1, "deaths": 1}, "lost", False),
     Verdict.BYSTANDER: ({}, None, False),
     Verdict.INTERRUPTED: ({"interruptions": 1}, "interrupted", False),
     Verdict.VANISHED: ({"vanished": 1, "deaths": 1}, "lost", False),
@@ -60,7 +61,7 @@ def test_g7_what_each_verdict_means(world: World, verdict: Verdict) -> None:
     assert world.look("a").token > grant.token
 
 
-@pytest.mark.parametrize("verdict", [Verdict.CULPRIT, Verdict.SUSPECT, Verdict.VANISHED])
+@pytest.mark.parametrize("verdict", [Verdict.CULPRIT, Verdict.SUSPECT, Verdict.BESIDE, Verdict.VANISHED])
 def test_g7_a_loss_says_how_the_worker_ended(world: World, verdict: Verdict) -> None:
     world.enqueue("a")
     worker = world.worker()
@@ -69,7 +70,7 @@ def test_g7_a_loss_says_how_the_worker_ended(world: World, verdict: Verdict) -> 
     kept = world.look("a")
     assert json.loads(kept.error or "")["exit"] == "SIGSEGV in pid 7"
     (line,) = (json.loads(line) for line in kept.runs)
-    assert (line["worker"], line["how"]) == ("w", verdict)
+    assert (line["worker"], line["how"], line["exit"]) == ("w", verdict, "SIGSEGV in pid 7")
 
 
 def test_g7_a_loss_is_never_a_failure(world: World) -> None:
