@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from stillhere.domain.job import OutcomeKind
-from stillhere.ports.backend import Checkpoint, Progress, ProgressItem
+from stillhere.domain.job import OutcomeKind, Verdict
+from stillhere.ports.backend import Checkpoint, End, Progress, ProgressItem, Renew
 from tests.cli.conftest import Cli
 
 
@@ -112,6 +112,18 @@ class TestShow:
         assert "checkpoint 871" in text
         assert 'args       {"domain":"example.com"}' in text
         assert "counters   never failed (of 5 allowed, unless its task says otherwise)" in text
+
+    def test_deaths_beside_a_likelier_cause_are_told_apart(self, cli: Cli) -> None:
+        cli.worker()
+        job = cli.add()
+        cli.grant()
+        cli.call(Renew(queue="default", worker="w1", answered=1))
+        verdicts = {job: Verdict.BESIDE}
+        cli.call(End(queue="default", worker="w1", reason="SIGKILL", force=True, verdicts=verdicts))
+        cli.worker()
+        text = cli.well("show", job)
+        assert "was beside a likelier cause when the worker died once, not charged" in text
+        assert "in all" not in text
 
     def test_a_dead_one_with_its_traceback(self, cli: Cli) -> None:
         cli.worker()

@@ -22,6 +22,8 @@ from stillhere import (
     current_job_sync,
 )
 from stillhere.backends.memory.store import _SPACES
+from stillhere.domain.job import DeclaredLane, NewRecord
+from stillhere.ports.backend import Enqueue, Lengthen
 from stillhere.testing import Harness, harness
 
 
@@ -213,3 +215,24 @@ async def test_what_a_harness_held_goes_with_it() -> None:
         await add.enqueue(1, 2)
         assert len(set(_SPACES) - before) == 1
     assert set(_SPACES) == before
+
+
+@pytest.mark.parametrize("lane", ["long", "solo"])
+async def test_jobs_of_every_lane_run(lane: DeclaredLane) -> None:
+    async with harness(app) as queue:
+        await add.enqueue(1, 2)
+        jobs = [
+            NewRecord(id=f"apart{number}", task="add", queue="default", args='{"a":1,"b":2}', lane=lane)
+            for number in range(2)
+        ]
+        app.link.sync_store().call(Enqueue(queue="default", jobs=jobs))
+        assert await queue.run_until_empty() == 3
+        assert {job.state for job in queue.jobs()} == {"succeeded"}
+
+
+async def test_jobs_of_a_task_that_became_long_run() -> None:
+    async with harness(app) as queue:
+        await add.enqueue(1, 2)
+        app.link.sync_store().call(Lengthen(queue="default", task="add"))
+        await add.enqueue(3, 4)
+        assert await queue.run_until_empty() == 2

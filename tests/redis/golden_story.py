@@ -75,6 +75,18 @@ def _lost(q: Queue) -> None:
     q.end(WORKER, Verdict.CULPRIT)
 
 
+def _long(q: Queue) -> None:
+    q.enqueue("job", args=ARGS, lane="long")
+
+
+def _beside(q: Queue) -> None:
+    q.register(WORKER)
+    q.enqueue("job", args=ARGS, lane="solo")
+    q.take(WORKER, 1, "solo")
+    q.now += 1_000
+    q.end(WORKER, Verdict.BESIDE, details={"job": 'File "crawl.py", line 7, in fetch'})
+
+
 def _succeeded(q: Queue) -> None:
     _run(q, OutcomeKind.SUCCEEDED, result='{"pages":9}')
 
@@ -99,6 +111,8 @@ STORIES: dict[str, Callable[[Queue], None]] = {
     "v1-ready-parked": _parked,
     "v1-ready-interrupted": _interrupted,
     "v1-ready-lost": _lost,
+    "v1-ready-long": _long,
+    "v1-ready-beside": _beside,
     "v1-running": _running,
     "v1-running-cancelling": _cancelling,
     "v1-scheduled-retry": _retried,

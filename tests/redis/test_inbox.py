@@ -25,16 +25,17 @@ class TestAGoodEntry:
         q.register("w")
         words = {
             "task": "t", "id": "order-17", "unique": "17", "priority": "0", "headers": '{"traceparent":"00-1"}',
-            "due": str(START + 5_000), "max_attempts": "2", "tenant": "acme",
+            "due": str(START + 5_000), "max_attempts": "2", "tenant": "acme", "lane": "solo",
         }  # fmt: skip
         xadd(q.raw, q.key("inbox"), *(word for pair in words.items() for word in pair))
         assert q.take("w") == []
         record = q.look("order-17")
         assert (record.state, record.due, record.args) == ("scheduled", START + 5_000, "{}")
         q.now += 5_000
-        (grant,) = q.take("w")
+        assert q.take("w") == []
+        (grant,) = q.take("w", 1, "solo")
         assert (grant.priority, grant.max_attempts, grant.headers) == (0, 2, {"traceparent": "00-1"})
-        assert q.look("order-17").unique == "17"
+        assert (q.look("order-17").unique, q.look("order-17").lane) == ("17", "solo")
         assert q.job_hash("order-17")["tenant"] == "acme"
 
     def test_the_same_id_or_a_live_unique_key_twice_is_one_job(self, q: Queue) -> None:
@@ -73,6 +74,7 @@ class TestAGoodEntry:
 
 BAD: dict[str, tuple[str | bytes, ...]] = {
     "no task": ("args", "{}"),
+    "a lane that is none": ("task", "t", "lane", "pool"),
     "an empty task": ("task", ""),
     "a task whose unique keys would mix with another's": ("task", "a:b"),
     "args that are no object": ("task", "t", "args", "[1,2]"),

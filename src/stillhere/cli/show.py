@@ -108,9 +108,11 @@ def counters(job: JobRecord) -> str:
         words.append(f"its worker died under it alone {_times_word(job.losses)} (more than {losses} make it dead)")
     if job.shared:
         words.append(f"was beside others when the worker died {_times_word(job.shared)}, not charged")
+    if job.beside:
+        words.append(f"was beside a likelier cause when the worker died {_times_word(job.beside)}, not charged")
     if job.vanished:
         words.append(f"its worker vanished {_times_word(job.vanished)}, not charged")
-    if job.deaths > job.losses + job.shared + job.vanished:
+    if job.deaths > job.losses + job.shared + job.beside + job.vanished:
         words.append(f"{job.deaths} deaths of workers in all; a checkpoint set the counts back")
     if job.interruptions:
         words.append(f"handed back by a stopping worker {_times_word(job.interruptions)}, not charged")

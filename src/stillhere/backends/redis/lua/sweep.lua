@@ -20,6 +20,9 @@ end
 
 local forgotten = call('ZRANGEBYSCORE', key('dead'), '-inf', now - DEAD_KEEP_MS, 'LIMIT', 0, 200)
 if #forgotten > 0 then call('ZREM', key('dead'), unpack(forgotten)) end
-if call('HINCRBY', key('n'), 'sweeps', 1) % 10 == 0 then mend_strangers(limit) end
+if call('HINCRBY', key('n'), 'sweeps', 1) % 10 == 0 then
+  mend_note()
+  mend_strangers(limit)
+end
 
 return {over = over, returned = returned, suspects = suspects_waiting()}
