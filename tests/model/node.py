@@ -200,7 +200,7 @@ class Node:
         self.claim_sent = self.world.now
         number = self.claiming
         lanes = self.world.dice.choice(["pool", "both"]) if not self.held else "pool"
-        claim = Claim(queue=QUEUE, worker=self.worker, n=number, slots=max(free, 1), lanes=lanes)  # type: ignore[arg-type]
+        claim = Claim(queue=QUEUE, worker=self.worker, n=number, slots=max(free, 1), long=1, lanes=lanes)  # type: ignore[arg-type]
         self._send(claim, lambda answer: self._claimed(number, answer))
 
     def _claimed(self, number: int, answer: Claimed) -> None:

@@ -16,7 +16,7 @@ import pytest
 from stillhere.backends.redis.backend import SyncRedisStore
 from stillhere.backends.redis.connection import Endpoint
 from stillhere.backends.redis.scripts import Scripts
-from stillhere.domain.job import NewRecord
+from stillhere.domain.job import DeclaredLane, NewRecord
 from stillhere.domain.states import FINAL
 from stillhere.ports.backend import Cancel, Enqueue, SyncStore
 from stillhere.stores import open_sync
@@ -63,7 +63,8 @@ def episode(seed: int, open_store: OpenStore, *, late: float = 0.02, steps_ms: t
 def _produce(world: World, names: list[str]) -> None:
     for name in names:
         delay = world.dice.choice([None, None, 5_000])
-        record = NewRecord(id=name, task="t", queue=QUEUE, args="{}", delay_ms=delay, max_losses=1_000)
+        lane: DeclaredLane | None = "long" if world.dice.random() < 0.2 else None
+        record = NewRecord(id=name, task="t", queue=QUEUE, args="{}", delay_ms=delay, max_losses=1_000, lane=lane)
         world.after(world.dice.uniform(0, TROUBLE_MS * 0.7), partial(_enqueue, world, record))
         if world.dice.random() < 0.1:
             world.after(
@@ -116,7 +117,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         "claim": [
             ("if me.gone or not me.lease_ms then return {standing = 'gone'} end", "me.lease_ms = me.lease_ms or 30000"),
             ("if lease >= int(call('ZSCORE', key('w'), worker)) then return {standing = 'over'} end", ""),
-            ("if not need then return write_grant(j) end", "if need or not need then return write_grant(j) end"),
+            ("if not need and lane_for(j, side) == lane then", "if lane_for(j, side) == lane then"),
         ]
     },
     "settle without token": {
