@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from stillhere.ports.backend import Answer, Asked
-from stillhere.ports.inspector import Answered, Ask
+from stillhere.ports.backend import Asked
+from stillhere.ports.inspector import Answer, Answered, Ask
 from tests.conformance.kit import DAY, MINUTE, SECOND, World
 
 

@@ -18,7 +18,6 @@ from stillhere.domain.errors import StoreUnavailable
 from stillhere.domain.job import Grant, NewRecord, OutcomeKind, Verdict
 from stillhere.domain.states import FINAL, TABLE, State
 from stillhere.ports.backend import (
-    Answer,
     Beat,
     Cancel,
     Checkpoint,
@@ -37,7 +36,7 @@ from stillhere.ports.backend import (
     Tick,
     Verb,
 )
-from stillhere.ports.inspector import Answered, Ask, Audit, Jobs, Pause, Purge, Queues, Status, Workers
+from stillhere.ports.inspector import Answer, Answered, Ask, Audit, Jobs, Pause, Purge, Queues, Status, Workers
 from stillhere.stores import open_async, open_sync
 from tests.conformance.kit import EVER, LEASE, MINUTE, SECOND, World, ids, outcome, pair
 from tests.support.proxy import Proxy

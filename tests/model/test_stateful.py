@@ -25,7 +25,6 @@ from stillhere.backends.redis.scripts import Mutate
 from stillhere.domain.job import DeclaredLane, Grant, NewRecord, OnConflict, Outcome, OutcomeKind, Verdict
 from stillhere.domain.states import State
 from stillhere.ports.backend import (
-    Answer,
     Beat,
     Cancel,
     Checkpoint,
@@ -45,7 +44,7 @@ from stillhere.ports.backend import (
     Sweep,
     Tick,
 )
-from stillhere.ports.inspector import Answered, Ask, Jobs, Pause, Purge
+from stillhere.ports.inspector import Answer, Answered, Ask, Jobs, Pause, Purge
 from tests.model.pair import QUEUE, Pair
 from tests.support.servers import RedisServer
 

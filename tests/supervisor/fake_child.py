@@ -344,6 +344,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--board", type=int)
     parser.add_argument("--control", type=int)
+    parser.add_argument("--dump", type=int)
     given = parser.parse_args()
     child = Child(Board.attach(given.board), Channel.inherit(given.control))
     story, *arguments = child.settings.app.split(":", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from stillhere.domain.attribution import Seen
+from stillhere.domain.attribution import Crash, Seen
 from stillhere.domain.errors import ConfigurationError, StoreUnavailable
-from stillhere.domain.job import Verdict
+from stillhere.domain.job import Outcome, Verdict
 from stillhere.domain.lease import plan_for
 from stillhere.ports.backend import End, Ended, Renew, Renewed, Sweep, Swept, SyncStore, Tick, Ticked
 from stillhere.worker.board import Board, Phase
@@ -58,6 +59,10 @@ class FakeChild:
         self.board.phase = Phase.RUN
         self.worker, self.queues, self.pid = worker, list(queues) or ["q"], 4711
         self.vouched, self.is_silent = True, False
+        self.late: dict[str, list[Outcome]] = {}
+
+    def ends(self) -> dict[str, list[Outcome]]:
+        return self.late
 
 
 class Chief:
@@ -75,8 +80,8 @@ class Chief:
     def worker_gone(self, child: ChildProcess, worker: str) -> None:
         self.told.append(("gone", child, worker))
 
-    def suspects_wait(self, count: int) -> None:
-        self.told.append(("suspects", count))
+    def jobs_wait(self, suspects: int, solo: int) -> None:
+        self.told.append(("suspects", suspects, solo))
 
     def buried(self, burial: Burial, suspects: int) -> None:
         self.told.append(("buried", burial.worker, suspects))
@@ -254,9 +259,8 @@ class Grave:
     def bury(self, *seen: Seen, forgiven: bool = False) -> None:
         child = FakeChild("dead", "q", "r")
         child.board.answer(0, 5)
-        burial = Burial.of(
-            cast("ChildProcess", child), list(seen), "killed by SIGKILL", forgiven=forgiven, since=time.monotonic()
-        )
+        crash = Crash(signal.SIGKILL, deliberate=forgiven)
+        burial = Burial.of(cast("ChildProcess", child), list(seen), crash, "killed by SIGKILL", since=time.monotonic())
         self.undertaker.bury(burial)
         eventually(lambda: self.chief.kinds() >= {"buried"}, 10)
 

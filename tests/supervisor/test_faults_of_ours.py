@@ -11,9 +11,10 @@ from typing import Any, cast
 import pytest
 
 from stillhere.ports.backend import Lanes, SyncStore
+from stillhere.worker import processes
 from stillhere.worker.settings import WorkerSettings
-from stillhere.worker.supervisor import main, processes
-from stillhere.worker.supervisor import supervisor as module
+from stillhere.worker.supervisor import family as module
+from stillhere.worker.supervisor import main
 from stillhere.worker.supervisor.child_process import ChildProcess
 from stillhere.worker.supervisor.supervisor import Supervisor
 from tests.supervisor.program import RecordingStore
@@ -72,14 +73,14 @@ def test_a_fault_in_the_main_thread_lets_the_children_drain(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     supervisor = make("steady:job")
-    watch = supervisor._watch
+    watch = supervisor._family.watch
 
     def break_once_it_works() -> None:
         watch()
         if "runs" in (tmp_path / "children").read_text(errors="replace") if (tmp_path / "children").exists() else "":
             raise ZeroDivisionError
 
-    monkeypatch.setattr(supervisor, "_watch", break_once_it_works)
+    monkeypatch.setattr(supervisor._family, "watch", break_once_it_works)
     assert supervisor.run() == 70
     assert '"drain"' in (tmp_path / "children").read_text()
     assert "a fault of stillhere" in caplog.text

@@ -116,12 +116,12 @@ def test_a_burst_is_over_for_a_child_that_found_nothing_left() -> None:
 
 def test_solo_children_come_for_suspects_that_nobody_is_there_for() -> None:
     one = nursery(solo=3)
-    assert one.solos(0.0, suspects=0, solos=0, idle=0) == 0
-    assert one.solos(0.0, suspects=2, solos=0, idle=0) == 2
-    assert one.solos(0.0, suspects=9, solos=1, idle=0) == 2, "never more than the limit"
-    assert one.solos(0.0, suspects=2, solos=1, idle=1) == 1, "an idle one takes one of them"
-    assert one.solos(0.0, suspects=1, solos=2, idle=2) == 0
-    assert one.solos(0.0, suspects=5, solos=4, idle=0) == 0, "a pool child that turned solo may exceed the limit"
+    assert one.solos(0.0, wanted=0, solos=0, idle=0) == 0
+    assert one.solos(0.0, wanted=2, solos=0, idle=0) == 2
+    assert one.solos(0.0, wanted=9, solos=1, idle=0) == 2, "never more than the limit"
+    assert one.solos(0.0, wanted=2, solos=1, idle=1) == 1, "an idle one takes one of them"
+    assert one.solos(0.0, wanted=1, solos=2, idle=2) == 0
+    assert one.solos(0.0, wanted=5, solos=4, idle=0) == 0, "a pool child that turned solo may exceed the limit"
 
 
 def test_a_solo_child_is_not_replaced_and_puts_off_the_next_when_it_did_nothing() -> None:
@@ -129,13 +129,13 @@ def test_a_solo_child_is_not_replaced_and_puts_off_the_next_when_it_did_nothing(
     one.due(0.0)
     one.died(death(lanes="solo"), 0.0)
     assert one.is_empty
-    assert one.solos(0.0, suspects=1, solos=0, idle=0) == 1, "it ran its suspect: the next one may come at once"
+    assert one.solos(0.0, wanted=1, solos=0, idle=0) == 1, "it ran its suspect: the next one may come at once"
     one.died(death(lanes="solo", ran=False), 0.0)
     assert one.is_empty
-    assert one.solos(0.3, suspects=1, solos=0, idle=0) == 0
-    assert one.solos(0.7, suspects=1, solos=0, idle=0) == 1
+    assert one.solos(0.3, wanted=1, solos=0, idle=0) == 0
+    assert one.solos(0.7, wanted=1, solos=0, idle=0) == 1
     one.died(death(lanes="solo", orderly=True, ran=False), 1.0)
-    assert one.solos(1.0, suspects=1, solos=0, idle=0) == 1
+    assert one.solos(1.0, wanted=1, solos=0, idle=0) == 1
 
 
 def test_nobody_is_started_after_the_close() -> None:

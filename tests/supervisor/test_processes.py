@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stillhere.domain.attribution import exit_reason
-from stillhere.worker.supervisor import processes
+from stillhere.worker import processes
 from tests.support.procs import eventually, state
 
 Start = Callable[..., "subprocess.Popen[bytes]"]

@@ -53,7 +53,7 @@ def test_g14_what_a_silent_child_has_not_seen_is_handed_back_within_a_second_and
 
     at = eventually(handed_back, 5)[0]
     assert 0.9 < (at - silent["at"]) / 1e9 < 1.5
-    worker.wait_for("its event loop has not moved for 1 s while it runs one blocker")
+    worker.wait_for("none of its jobs' steps. It runs one blocker")
     assert worker.verbs("End") == []
 
 
@@ -76,8 +76,8 @@ def test_g4_a_child_that_the_store_has_given_up_is_told_and_killed_if_its_runs_d
     assert reborn["before"] == ran["worker"]
     end = worker.ends()[-1]
     assert end["worker"] == reborn["worker"]
-    assert 0.8 < (end["at"] - reborn["at"]) / 1e9 < 2, "they had the grace period to end"
-    assert end["reason"] == "killed by its supervisor: its lease was lost and its runs do not end"
+    assert 5.5 < (end["at"] - reborn["at"]) / 1e9 < 8, "they had time for their last words"
+    assert end["reason"] == "killed by its supervisor: job old (one) does not end: lease_lost"
     assert {verdict for one in worker.ends() for verdict in one["verdicts"].values()} == {"interrupted"}
 
 

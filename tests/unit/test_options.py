@@ -38,7 +38,7 @@ def record(task: TaskOptions | None = None, call: CallOptions | None = None, *ar
         ({"max_attempt": 3}, "here: unknown option 'max_attempt' (did you mean 'max_attempts'?)."),
         ({"zzz": 3}, "here: unknown option 'zzz'."),
         ({"delay": "1m"}, "here: 'delay' is an option of the call: .options(delay=...)."),
-        ({"timeout": "1m"}, "here: unknown option 'timeout'."),
+        ({"timeouts": "1m"}, "here: unknown option 'timeouts' (did you mean 'timeout'?)."),
     ],
 )
 def test_an_option_that_a_task_does_not_have_names_the_nearest(options: Any, words: str) -> None:

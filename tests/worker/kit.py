@@ -171,6 +171,14 @@ def task_of(fn: Callable[..., Any], **options: Any) -> TaskDef:
     return definition
 
 
+def tasks_named(*names: str) -> Tasks:
+    """A registry of tasks that do nothing."""
+    tasks = Tasks()
+    for name in names:
+        tasks.add(TaskDef(nothing, {"name": name}))
+    return tasks
+
+
 async def nothing() -> None:
     """Do it."""
 

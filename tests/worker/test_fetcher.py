@@ -12,7 +12,7 @@ import pytest
 from stillhere.domain.job import Grant
 from stillhere.ports.backend import Claim, Claimed, Lanes
 from stillhere.worker.child import fetcher as module
-from stillhere.worker.child.fetcher import Fetcher
+from stillhere.worker.child.fetcher import Fetcher, Room
 from stillhere.worker.child.runs import Run
 from stillhere.worker.clock import boottime_ns
 from tests.worker.kit import AWAY, AsyncFace, Desk, FakeStore, Gate, grant, soon
@@ -26,6 +26,8 @@ class Bench:
         self.desk = Desk(*queues)
         self.slots = 4
         self.lanes: Lanes = "pool"
+        self.long = 0
+        self.kept: list[int] = []
         self.events: list[Any] = []
         self.started: list[str] = []
         self.rooms = 0
@@ -35,6 +37,7 @@ class Bench:
             self.desk.identity,
             queues,
             room=self.room,
+            keep=self.kept.append,
             take=self.take,
             start=self.start,
             confirm=self.confirm,
@@ -46,9 +49,9 @@ class Bench:
     def begin(self) -> None:
         self.task = asyncio.get_running_loop().create_task(self.fetcher.run())
 
-    def room(self) -> tuple[int, Lanes]:
+    def room(self) -> Room:
         self.rooms += 1
-        return self.slots, self.lanes
+        return Room(self.slots, self.long, self.lanes)
 
     def take(self, granted: Grant) -> Run | None:
         self.events.append(("held", granted.id, self.desk.board.answered(0)))
@@ -302,10 +305,11 @@ async def test_told_to_stop_while_it_waits_it_ends_at_once(bench: Bench) -> None
 
 async def test_the_lanes_are_passed_on(bench: Bench) -> None:
     bench.bring()
-    bench.lanes = "both"
+    bench.lanes, bench.long = "both", 3
     bench.begin()
     await soon(lambda: bench.fetcher.barren)
-    assert bench.claims[0].lanes == "both"
+    assert (bench.claims[0].lanes, bench.claims[0].long) == ("both", 3)
+    assert bench.kept[:2] == [3, 0], "spoken for while the claim is on its way"
 
 
 async def test_weights_share_the_claims_of_busy_queues() -> None:

@@ -17,6 +17,7 @@ from stillhere.domain.job import Verdict
 from stillhere.ports.backend import End, Renew
 from stillhere.ports.inspector import Audit, Status
 from stillhere.stores import open_sync
+from stillhere.worker.anonymous import anonymous_file
 from stillhere.worker.board import Board, Phase, SlotState
 from stillhere.worker.control import Channel, Message
 from stillhere.worker.settings import WorkerSettings
@@ -34,8 +35,19 @@ class Child:
         self.channel, theirs = Channel.pair()
         self.heard: list[Message] = []
         self.log_path = log
-        fds = [self.board.fd, theirs.fileno()]
-        command = [sys.executable, "-m", "stillhere.worker.child", "--board", str(fds[0]), "--control", str(fds[1])]
+        self.dump = anonymous_file("dump")
+        fds = [self.board.fd, theirs.fileno(), self.dump]
+        command = [
+            sys.executable,
+            "-m",
+            "stillhere.worker.child",
+            "--board",
+            str(fds[0]),
+            "--control",
+            str(fds[1]),
+            "--dump",
+            str(fds[2]),
+        ]
         with log.open("wb") as output, theirs:
             self._process = subprocess.Popen(
                 bound(command),
@@ -47,7 +59,7 @@ class Child:
                 env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])} | environ,
             )
         self.pid = self._process.pid
-        self.channel.send(m="start", settings=settings.to_json(), worker="w1", lanes=lanes)
+        self.channel.send(m="start", settings=settings.to_json(), worker="w1", lanes=lanes, supervisor=os.getpid())
 
     def message(self, kind: str) -> Message:
         """Wait for a message."""

@@ -12,7 +12,7 @@ from stillhere.ports.backend import Beat, BeatReply, End, Held, Register
 from stillhere.worker.child.runs import Run
 from stillhere.worker.child.standing import Standing
 from stillhere.worker.clock import boottime_ns
-from tests.worker.kit import AWAY, AsyncFace, Desk, FakeStore, Gate, grant, soon
+from tests.worker.kit import AWAY, AsyncFace, Desk, FakeStore, Gate, grant, soon, tasks_named
 
 
 class Bench:
@@ -23,7 +23,7 @@ class Bench:
             AsyncFace(self.store),
             self.desk.identity,
             self.desk.holdings,
-            tasks=["t", "old_t"],
+            tasks=tasks_named("t", "old_t"),
             slots=4,
             stop=self.stop,
             on_death=lambda: self.events.append("death"),
@@ -42,7 +42,7 @@ async def test_it_registers_in_every_queue_and_says_what_it_can() -> None:
     await bench.standing.register()
     first, second = bench.store.of(Register)
     assert [verb.queue for verb in (first, second)] == ["q", "r"]
-    assert (first.worker, first.lease_ms, first.tasks) == (bench.desk.identity.worker, 500, ["t", "old_t"])
+    assert (first.worker, first.lease_ms, first.tasks) == (bench.desk.identity.worker, 500, ["old_t", "t"])
     assert {"host", "pid", "slots"} <= set(first.info)
     assert bench.desk.board.last_sent_ns() >= before, "registering counts as the first renewal, from its send"
 

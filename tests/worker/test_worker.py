@@ -19,7 +19,9 @@ from stillhere.ports.inspector import Audit, Status
 from stillhere.stores import open_async, open_sync
 from stillhere.worker.board import Board, Phase
 from stillhere.worker.child import worker as module
-from stillhere.worker.child.worker import Options, Worker
+from stillhere.worker.child.fetcher import Room
+from stillhere.worker.child.options import Options
+from stillhere.worker.child.worker import Worker
 from stillhere.worker.timeline import Timeline
 from tests.support.servers import RedisServer
 
@@ -547,7 +549,7 @@ async def make_suspects(bench: Bench, *handles: Handle[Any]) -> None:
     async with bench.worker(slots=len(handles)) as doomed:
         await bench.until(lambda: len(doomed.holdings.active()) == len(handles))
         bench.end(doomed, verdicts={handle.id: Verdict.SUSPECT for handle in handles})
-        doomed.fetcher._room = lambda: (0, "pool")  # its next life shall not take them again
+        doomed.fetcher._room = lambda: Room(0, 0, "pool")  # its next life shall not take them again
 
 
 async def test_g7_suspects_run_with_nothing_beside_them(bench: Bench) -> None:

@@ -62,6 +62,9 @@ class NewRecord(msgspec.Struct, frozen=True, kw_only=True):
     on_conflict: OnConflict = "existing"
     max_attempts: int | None = None
     max_losses: int | None = None
+    timeout_ms: int | None = None
+    """0: no limit; None: as the worker's task says. So is `stall_ms`."""
+    stall_ms: int | None = None
     retention_ms: int | None = None
     headers: dict[str, str] = {}
     lane: DeclaredLane | None = None
@@ -83,6 +86,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     losses: int = 0
     interruptions: int = 0
     max_attempts: int | None = None
+    timeout_ms: int | None = None
+    stall_ms: int | None = None
     retention_ms: int | None = None
     checkpoint: str | None = None
     headers: dict[str, str] = {}
@@ -112,7 +117,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shared: int = 0
     """Deaths of its worker beside others, culprit unknown: not charged, but it runs apart from then on."""
     beside: int = 0
-    """Deaths of its worker beside a job that is more likely the cause: not charged; from the second on it runs apart."""
+    """Deaths of its worker beside a likelier cause: not charged; from the second on it runs apart."""
     vanished: int = 0
     """Lease ends that nobody witnessed (a host that went away)."""
     deaths: int = 0
@@ -120,6 +125,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     interruptions: int = 0
     max_attempts: int | None = None
     max_losses: int | None = None
+    timeout_ms: int | None = None
+    stall_ms: int | None = None
     retention_ms: int | None = None
     unique: str | None = None
     headers: dict[str, str] = {}
@@ -173,7 +180,7 @@ class Verdict(StrEnum):
     SUSPECT = "suspect"
     """It ran beside others and nobody knows who did it, or it is the likeliest: not charged, runs apart."""
     BESIDE = "beside"
-    """Another job is more likely the cause: not charged, back in its own lane; from the second time on it runs apart."""
+    """Another job is the likelier cause: not charged, back in its own lane; from the second time on it runs apart."""
     BYSTANDER = "bystander"
     """Held but not started, already over, or a named innocent: back in its own lane, nothing counted."""
     INTERRUPTED = "interrupted"

@@ -20,6 +20,7 @@ from stillhere.domain.errors import ConfigurationError, UnknownOption
 
 Priority = Literal["high", "normal", "low"]
 OnConflict = Literal["existing", "replace", "raise"]
+LeaseDoubt = Literal["continue", "stop"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,18 @@ class TaskOptions(TypedDict, total=False):
     max_losses: int
     """Deaths of its worker, while it ran alone, that a job survives."""
     backoff: Backoff | Mapping[type[Exception], Backoff]
+    timeout: Duration | None
+    """A run that takes longer is ended, and counts as failed; None: it may take as long as it likes."""
+    stall_after: Duration | None
+    """A run that says nothing (progress, checkpoint) for so long is ended, and counts as failed; None: it may."""
+    process: bool
+    """True: each job in a process of its own. A `def` task with a limit gets one unless this says False: a thread
+    cannot be ended from outside."""
+    on_lease_doubt: LeaseDoubt
+    """When the store has not been heard for so long that somebody else may soon run this job: `continue` (the token
+    fences its writes), or `stop` it before anybody can (in a process of its own)."""
+    long: bool
+    """True: its jobs start in long places only, never in a slot. Not said: the workers find out."""
     long_after: Duration | None
     """A run that takes longer gives its slot back and goes on in a long place; None or 0: never."""
     unique: bool | Callable[..., str]
@@ -82,6 +95,10 @@ class CallOptions(TypedDict, total=False):
     on_conflict: OnConflict
     """When a live job has the key: take that one, cancel it if it still waits, or raise `DuplicateJob`."""
     max_attempts: int | None
+    timeout: Duration | None
+    """As the task's, for this job; None: no limit."""
+    long: bool
+    """This job starts in a long place, whatever its task does as a rule."""
     retention: Duration | None
     headers: Mapping[str, str]
 
@@ -165,6 +182,16 @@ def _duration(option: str, value: object) -> int:
         return milliseconds(cast("Duration", value), option)
     except DurationError as error:
         raise ConfigurationError(str(error)) from None
+
+
+def _limit(option: str, value: object) -> None:
+    if value is not None and _duration(option, value) == 0:
+        raise ConfigurationError(f"{option}={value!r}: write how long it may take, or None for no limit.")
+
+
+def _flag(option: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{option}={value!r}: write True or False.")
 
 
 def _maybe_duration(option: str, value: object) -> None:
@@ -254,6 +281,8 @@ _SHARED: dict[str, Callable[[str, Any], object]] = {
     "queue": check_name,
     "priority": _one_of(*get_args(Priority)),
     "max_attempts": _attempts,
+    "timeout": _limit,
+    "long": _flag,
     "retention": _maybe_duration,
 }
 _TASK_CHECKS: dict[str, Callable[[str, Any], object]] = {
@@ -262,6 +291,9 @@ _TASK_CHECKS: dict[str, Callable[[str, Any], object]] = {
     "aliases": _aliases,
     "max_losses": _whole,
     "backoff": _backoff,
+    "stall_after": _limit,
+    "process": _flag,
+    "on_lease_doubt": _one_of(*get_args(LeaseDoubt)),
     "long_after": _maybe_duration,
     "unique": _unique_rule,
 }

@@ -27,6 +27,7 @@ from stillhere.domain.job import (
     DEFAULT_MAX_LOSSES,
     DEFAULT_RETENTION_MS,
     PRIORITIES,
+    DeclaredLane,
     NewRecord,
     new_job_id,
 )
@@ -56,9 +57,16 @@ class TaskPlan:
     """None: as the worker says; 0: never."""
     retention_ms: int
     unique: bool | Callable[..., str]
+    timeout_ms: int
+    """0: no limit."""
+    stall_ms: int
+    """0: no limit."""
+    stops_in_doubt: bool
+    lane: DeclaredLane | None
+    """Where its jobs start, if that is not for the workers to find out."""
 
     @classmethod
-    def of(cls, options: TaskOptions) -> TaskPlan:
+    def of(cls, options: TaskOptions, *, is_async: bool = True) -> TaskPlan:
         """The plan of checked options."""
         backoff = options.get("backoff", Backoff())
         by_class: dict[type[Exception], Backoff] = (
@@ -75,7 +83,20 @@ class TaskPlan:
             long_after_ms=None if long_after is ... else milliseconds(long_after or 0),
             retention_ms=_retention(options.get("retention")),
             unique=options.get("unique", False),
+            timeout_ms=milliseconds(options.get("timeout") or 0),
+            stall_ms=milliseconds(options.get("stall_after") or 0),
+            stops_in_doubt=options.get("on_lease_doubt") == "stop",
+            lane=_lane(options, is_async=is_async),
         )
+
+
+def _lane(options: TaskOptions, *, is_async: bool) -> DeclaredLane | None:
+    """What must be ended from outside, whatever its code is at, needs a process of its own."""
+    limited = options.get("timeout") or options.get("stall_after")
+    alone = options.get("process", bool(limited) and not is_async)
+    if alone or options.get("on_lease_doubt") == "stop":
+        return "solo"
+    return "long" if options.get("long") else None
 
 
 def new_record(task: TaskDef, call: CallOptions, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewRecord:
@@ -151,6 +172,8 @@ def _record(
         max_losses=max_losses,
         retention_ms=retention_ms,
         headers=_headers(name, call.get("headers", {})),
+        timeout_ms=milliseconds(call["timeout"] or 0) if "timeout" in call else None,
+        lane="long" if call.get("long") else None,
     )
 
 

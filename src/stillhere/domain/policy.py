@@ -15,9 +15,9 @@ from __future__ import annotations
 import json
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from stillhere.domain.durations import milliseconds
+from stillhere.domain.durations import milliseconds, spell
 from stillhere.domain.errors import ArgumentError, Discard, JobStopped, Retry, Snooze, StopReason
 from stillhere.domain.job import DEAD_RETENTION_MS, Grant, Outcome, OutcomeKind
 from stillhere.domain.plan import NO_LIMIT
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 RESULT_ERROR = "result_error"
 """The reason of a job that succeeded and whose return value could not be stored; `error` says why."""
 
+_LATE = {
+    "timeout": "it ran longer than its timeout of {}",
+    "stalled": "it said nothing for its stall_after of {}",
+}
 _MESSAGE_LIMIT = 2_000
 _TRACEBACK_LIMIT = 16_000
 _OURS = str(Path(__file__).parent.parent)
@@ -79,7 +83,66 @@ def after_exception(
         return _outcome(grant, plan, OutcomeKind.INTERRUPTED, reason="interrupted")
     if isinstance(error, Snooze):
         return _outcome(grant, plan, OutcomeKind.SNOOZE, reason="snoozed", delay_ms=error.delay_ms)
-    return _after_failure(grant, plan, error, random)
+    return _after_failure(grant, plan, _blamed(grant, plan, stopping, error), random)
+
+
+def timeout_ms(grant: Grant, plan: TaskPlan) -> int:
+    """How long a run may take; 0: as long as it likes."""
+    return plan.timeout_ms if grant.timeout_ms is None else grant.timeout_ms
+
+
+def stall_ms(grant: Grant, plan: TaskPlan) -> int:
+    """How long a run may say nothing; 0: as long as it likes."""
+    return plan.stall_ms if grant.stall_ms is None else grant.stall_ms
+
+
+def _blamed(grant: Grant, plan: TaskPlan, stopping: StopReason | None, error: BaseException) -> BaseException:
+    """The failure itself, or for a run that was told to stop for being late: that; its traceback says where it was."""
+    if stopping not in _LATE or not any(map(_is_stop, _chain(error))):
+        return error
+    limit = timeout_ms(grant, plan) if stopping == "timeout" else stall_ms(grant, plan)
+    return TimeoutError(_LATE[stopping].format(spell(limit))).with_traceback(error.__traceback__)
+
+
+class LateRun(NamedTuple):
+    """A run that was late, did not end, and was killed with its process; as the board shows it."""
+
+    job: str
+    token: int
+    why: StopReason
+    took_ms: int
+    """Its timeout."""
+    stall_ms: int
+    kind: OutcomeKind | None
+    """What its policy said of a failure by being late, when it started; None: it had no limits."""
+    delay_ms: int
+    retention_ms: int
+
+
+def after_kill(run: LateRun) -> Outcome | None:
+    """How a killed run ends; None: it has nothing to say (its lease was lost, or a shutdown stopped it)."""
+    if run.why == "cancelled":
+        return Outcome(
+            job=run.job,
+            token=run.token,
+            kind=OutcomeKind.CANCELLED,
+            reason="cancelled",
+            retention_ms=run.retention_ms,
+        )
+    if run.why not in _LATE or run.kind is None:
+        return None
+    limit = spell(run.took_ms if run.why == "timeout" else run.stall_ms)
+    error = TimeoutError(f"{_LATE[run.why].format(limit)} and did not end, so its process was killed")
+    dead = run.kind == OutcomeKind.DEAD
+    return Outcome(
+        job=run.job,
+        token=run.token,
+        kind=run.kind,
+        reason="failed" if dead else "retry",
+        error=error_record(error, with_traceback=False),
+        delay_ms=run.delay_ms,
+        retention_ms=DEAD_RETENTION_MS if dead else run.retention_ms,
+    )
 
 
 def retention_ms(grant: Grant, plan: TaskPlan) -> int:

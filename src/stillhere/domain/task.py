@@ -24,6 +24,7 @@ from stillhere.domain.options import TaskOptions, check_name, check_task_options
 if TYPE_CHECKING:
     from stillhere.domain.codec import Codec
     from stillhere.domain.codec_args import CallCodec
+    from stillhere.domain.job import DeclaredLane
     from stillhere.domain.plan import TaskPlan
 
 
@@ -65,7 +66,7 @@ class TaskDef:
         """The options as numbers, defaults filled in."""
         from stillhere.domain.plan import TaskPlan  # noqa: PLC0415 - as in `codec`
 
-        return TaskPlan.of(self.given)
+        return TaskPlan.of(self.given, is_async=self.is_async)
 
     def __repr__(self) -> str:
         return f"<task {self.name} at {self.place}>"
@@ -97,6 +98,10 @@ class Tasks:
     def names(self) -> list[str]:
         """All names under which a job of these tasks may come, aliases too, sorted."""
         return sorted(self._by_name)
+
+    def lanes(self) -> dict[str, DeclaredLane]:
+        """The names of the tasks that do not start in the pool, with the lane where they do."""
+        return {name: lane for name, one in self._by_name.items() if (lane := one.options.lane) is not None}
 
     def __iter__(self) -> Iterator[TaskDef]:
         """Each task once, by name."""

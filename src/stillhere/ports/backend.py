@@ -39,7 +39,16 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
-from stillhere.domain.job import RECORD_VERSION, DeclaredLane, Grant, JobRecord, NewRecord, Outcome, OutcomeKind, Verdict
+from stillhere.domain.job import (
+    RECORD_VERSION,
+    DeclaredLane,
+    Grant,
+    JobRecord,
+    NewRecord,
+    Outcome,
+    OutcomeKind,
+    Verdict,
+)
 from stillhere.domain.states import State
 
 R = TypeVar("R")
@@ -274,7 +283,7 @@ class Renew(Verb[Renewed], frozen=True, kw_only=True):
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A question about a job that runs: where is its code now?"""
+    """A question about a job that runs: where is its code now."""
 
     id: str
     worker: str
@@ -287,23 +296,14 @@ class Ticked(msgspec.Struct, frozen=True, kw_only=True):
     lease_clock: int
     gap_ms: int
     suspects: int = 0
-    """Jobs that wait in the suspects' lane."""
+    """Jobs that wait in the suspects' lane; `solo`: in the solo lane."""
     solo: int = 0
-    """Jobs that wait in the solo lane."""
     asks: list[Asked] = []
     """Questions that no supervisor has answered yet, of all workers of the queue, at most 20."""
 
 
 class Tick(Verb[Ticked], frozen=True, kw_only=True):
     """Move the lease clock: supervisors send one each half gap, so that it runs while anybody is there."""
-
-
-class Answer(Verb[None], frozen=True, kw_only=True):
-    """The supervisor's answer to a question; kept for a minute. Without a question of this id it changes nothing."""
-
-    id: str
-    text: str
-    """At most 64 KiB are kept."""
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):

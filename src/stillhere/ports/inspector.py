@@ -102,6 +102,14 @@ class Ask(Verb[bool], frozen=True, kw_only=True):
     job: str
 
 
+class Answer(Verb[None], frozen=True, kw_only=True):
+    """The supervisor's answer to a question; kept for a minute. Without a question of this id it changes nothing."""
+
+    id: str
+    text: str
+    """At most 64 KiB are kept."""
+
+
 class Answered(Verb[str | None], frozen=True, kw_only=True):
     """The answer to a question, None: not yet, or no longer."""
 

@@ -2,8 +2,10 @@
 
 A message tells what somebody found time to say; the board tells what *is*. The child marks on it which claims it has
 answered (before any handler starts), what it holds and what it runs, and that its loop and its keeper are alive. The
-supervisor reads it at each beat, and once more when the child is dead: what ran, what was only granted. Both write when
-their voice last renewed the lease, so that trust is the later of the two.
+supervisor reads it at each beat, and once more when the child is dead: what ran, what was only granted, and whose
+step the loop was in at that instant. Both write when their voice last renewed the lease, so that trust is the later of
+the two. When a run has to be over, by its own limits or because it was told to stop, stands here too, since the loop
+that would see to it may be the one that is blocked: the supervisor enforces it (see `supervisor.warden`).
 
 Rules. Each field has one writer. A field is eight bytes, aligned, stored in one instruction, so a reader sees the old
 value or the new one. Texts are written before the number that makes them count: a slot's state last when it fills and
@@ -19,18 +21,21 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import tempfile
 import weakref
 from enum import IntEnum
-from pathlib import Path
+from typing import get_args
 
 import msgspec
+
+from stillhere.domain.errors import StopReason
+from stillhere.domain.job import OutcomeKind
+from stillhere.worker.anonymous import anonymous_file
 
 MAX_QUEUES = 256
 _ID_BYTES = 136  # a job id has up to 128, and a zero ends it
 _TASK_BYTES = 64
 _WORKER_BYTES = 128
-MAGIC = 0x5354494C4C303031
+MAGIC = 0x5354494C4C303032
 
 
 class Phase(IntEnum):
@@ -63,6 +68,31 @@ class SlotState(IntEnum):
 
 _SLOT_STATES = frozenset(SlotState)
 
+_REASONS: tuple[StopReason, ...] = get_args(StopReason)
+_LATE_KINDS = (OutcomeKind.DEAD, OutcomeKind.RETRY)
+
+
+class Late(msgspec.Struct, frozen=True):
+    """How a run ends if it has to be killed for being late: decided by its task's policy when it starts."""
+
+    kind: OutcomeKind
+    delay_ms: int
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """By when a run has to be over; 0: no such limit. With any limit goes what its end is then."""
+
+    deadline_ns: int = 0
+    """On the clock of `boottime_ns`."""
+    stall_ns: int = 0
+    """It may be so long without progress or a checkpoint."""
+    late: Late | None = None
+    stops_in_doubt: bool = False
+    """It must be over before the lease can be."""
+
+
+NO_LIMITS = Limits()
+
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """One slot as it was read."""
@@ -76,6 +106,30 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     started_ns: int
     long: bool
+    thread: int
+    """Ident of the thread that runs it; 0: it runs on the loop."""
+    limits: Limits
+    moved_ns: int
+    """Its last progress or checkpoint, or its start."""
+    stopped_ns: int
+    """When it was told to stop; 0: it was not."""
+    stopping: StopReason | None
+    retention_ms: int
+    """How long its job is kept, if it ends here and is not dead."""
+
+    @property
+    def over_ns(self) -> int:
+        """From when on it should not run any more; 0: no such time is known."""
+        limits = self.limits
+        ends = (self.stopped_ns, limits.deadline_ns, self.moved_ns + limits.stall_ns if limits.stall_ns else 0)
+        return min((end for end in ends if end), default=0)
+
+    @property
+    def why_over(self) -> StopReason:
+        """Which of them it is."""
+        if self.stopping is not None:
+            return self.stopping
+        return "timeout" if self.over_ns == self.limits.deadline_ns else "stalled"
 
 
 # name -> position of an eight-byte field in the header
@@ -84,17 +138,28 @@ _HEADER = {
     for position, name in enumerate(
         [
             "magic", "slots", "phase", "loop_tick_ns", "keeper_tick_ns", "generation", "child_sent_ns",
-            "supervisor_sent_ns",
+            "supervisor_sent_ns", "current", "loop_thread", "cut_slot", "cut_token",
+            "cuttable",
         ]
     )
 }  # fmt: skip
 _WORKER_AT = 8 * 16
 _ANSWERED_AT = _WORKER_AT + 2 * _WORKER_BYTES
 _SLOTS_AT = _ANSWERED_AT + 8 * MAX_QUEUES
-# within a slot: state, queue, token, started, long, then the two texts
-_SLOT = {"state": 0, "queue": 8, "token": 16, "started_ns": 24, "long": 32, "job": 40, "task": 40 + _ID_BYTES}
-_SLOT_BYTES = 40 + _ID_BYTES + _TASK_BYTES
+# within a slot: numbers, then the two texts
+_NUMBERS = [
+    "state", "queue", "token", "started_ns", "long", "thread", "deadline_ns", "stall_ns", "moved_ns", "stopped_ns",
+    "stopping", "late_kind", "late_delay_ms", "retention_ms", "stops_in_doubt",
+]  # fmt: skip
+_SLOT = {name: 8 * position for position, name in enumerate(_NUMBERS)}
+_SLOT["job"] = 8 * len(_NUMBERS)
+_SLOT["task"] = _SLOT["job"] + _ID_BYTES
+_SLOT_BYTES = _SLOT["task"] + _TASK_BYTES
 _NUMBER = struct.Struct("=q")
+_ROW = struct.Struct(f"={len(_NUMBERS)}q")
+_EMPTY = [0] * (len(_NUMBERS) - 3)
+CURRENT = _HEADER["current"] // 8
+"""Where in `words` stands the slot, plus one, whose step the loop is in; 0: none."""
 
 _boards: weakref.WeakSet[Board] = weakref.WeakSet()
 
@@ -105,13 +170,15 @@ class Board:
     def __init__(self, fd: int, page: mmap.mmap) -> None:
         self.fd = fd
         self._page: mmap.mmap | None = page
+        self.words = memoryview(page).cast("q")
+        """The page as numbers, for the one field that is written at every step of every coroutine."""
         self.slots = self._get(_HEADER["slots"])
         _boards.add(self)
 
     @classmethod
     def create(cls, slots: int) -> Board:
         """Make a page for so many slots, in memory and in no directory."""
-        fd = _anonymous_file()
+        fd = anonymous_file("stillhere-board")
         size = _SLOTS_AT + slots * _SLOT_BYTES
         os.ftruncate(fd, size)
         page = mmap.mmap(fd, size)
@@ -206,22 +273,37 @@ class Board:
 
     # -------------------------------------------------------------------------------------------------- slots
 
-    def fill(self, index: int, *, queue: int, job: str, token: int, task: str) -> None:
+    def fill(self, index: int, *, queue: int, job: str, token: int, task: str, retention_ms: int = 0) -> None:
         """Note a grant in a free slot: held."""
         at = _SLOTS_AT + index * _SLOT_BYTES
         self._set_text(at + _SLOT["job"], _ID_BYTES, job)
         self._set_text(at + _SLOT["task"], _TASK_BYTES, task)
-        self._set(at + _SLOT["queue"], queue)
-        self._set(at + _SLOT["token"], token)
-        self._set(at + _SLOT["started_ns"], 0)
-        self._set(at + _SLOT["long"], 0)
-        self._set(at + _SLOT["state"], SlotState.HELD)
+        if self._page is not None:
+            _ROW.pack_into(self._page, at, SlotState.FREE, queue, token, *_EMPTY)
+        self._write(index, retention_ms=retention_ms, state=SlotState.HELD)
 
-    def start(self, index: int, now_ns: int) -> None:
-        """Note that the handler is about to start."""
-        at = _SLOTS_AT + index * _SLOT_BYTES
-        self._set(at + _SLOT["started_ns"], now_ns)
-        self._set(at + _SLOT["state"], SlotState.STARTED)
+    def start(self, index: int, now_ns: int, limits: Limits = NO_LIMITS) -> None:
+        """Note that the handler is about to start, and by when it has to be over."""
+        self._write(index, started_ns=now_ns, moved_ns=now_ns)
+        if limits.late is not None:
+            late = limits.late
+            self._write(index, late_delay_ms=late.delay_ms, late_kind=1 + _LATE_KINDS.index(late.kind))
+            self._write(index, deadline_ns=limits.deadline_ns, stall_ns=limits.stall_ns)
+        if limits.stops_in_doubt:
+            self._write(index, stops_in_doubt=1)
+        self._write(index, state=SlotState.STARTED)
+
+    def in_thread(self, index: int, ident: int) -> None:
+        """Note which thread runs it."""
+        self._write(index, thread=ident)
+
+    def move(self, index: int, now_ns: int) -> None:
+        """Note that the run has made progress."""
+        self._write(index, moved_ns=now_ns)
+
+    def stop(self, index: int, now_ns: int, why: StopReason) -> None:
+        """Note that the run was told to stop."""
+        self._write(index, stopping=1 + _REASONS.index(why), stopped_ns=now_ns)
 
     def end(self, index: int) -> None:
         """Note that the handler has ended."""
@@ -229,7 +311,12 @@ class Board:
 
     def lengthen(self, index: int) -> None:
         """Note that the run has moved to a long place."""
-        self._set(_SLOTS_AT + index * _SLOT_BYTES + _SLOT["long"], 1)
+        self._write(index, long=1)
+
+    def _write(self, index: int, **numbers: int) -> None:
+        at = _SLOTS_AT + index * _SLOT_BYTES
+        for name, value in numbers.items():
+            self._set(at + _SLOT[name], value)
 
     def free(self, index: int) -> None:
         """Empty a slot."""
@@ -238,17 +325,34 @@ class Board:
     def slot(self, index: int) -> Slot:
         """Read one slot."""
         at = _SLOTS_AT + index * _SLOT_BYTES
-        number = self._get(at)
+        number = {name: self._get(at + _SLOT[name]) for name in _NUMBERS}
+        state, late, why = number["state"], number["late_kind"], number["stopping"]
         return Slot(
             index=index,
-            state=SlotState(number) if number in _SLOT_STATES else SlotState.STARTED,
-            queue=self._get(at + _SLOT["queue"]),
+            state=SlotState(state) if state in _SLOT_STATES else SlotState.STARTED,
+            queue=number["queue"],
             job=self._get_text(at + _SLOT["job"], _ID_BYTES),
-            token=self._get(at + _SLOT["token"]),
+            token=number["token"],
             task=self._get_text(at + _SLOT["task"], _TASK_BYTES),
-            started_ns=self._get(at + _SLOT["started_ns"]),
-            long=bool(self._get(at + _SLOT["long"])),
+            started_ns=number["started_ns"],
+            long=bool(number["long"]),
+            thread=number["thread"],
+            limits=Limits(
+                deadline_ns=number["deadline_ns"],
+                stall_ns=number["stall_ns"],
+                late=Late(_LATE_KINDS[late - 1], number["late_delay_ms"]) if 0 < late <= len(_LATE_KINDS) else None,
+                stops_in_doubt=bool(number["stops_in_doubt"]),
+            ),
+            moved_ns=number["moved_ns"],
+            stopped_ns=number["stopped_ns"],
+            stopping=_REASONS[why - 1] if 0 < why <= len(_REASONS) else None,
+            retention_ms=number["retention_ms"],
         )
+
+    def current(self) -> Slot | None:
+        """Whose step the loop is in at this moment."""
+        index = self.read("current") - 1
+        return self.slot(index) if 0 <= index < self.slots else None
 
     def taken(self) -> list[Slot]:
         """All slots that are not free."""
@@ -256,18 +360,10 @@ class Board:
         return [slot for n in indices if (slot := self.slot(n)).state != SlotState.FREE]
 
 
-def _anonymous_file() -> int:
-    """A file without a name: memory on Linux, an unlinked temporary file elsewhere."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("stillhere-board")
-    fd, path = tempfile.mkstemp()
-    Path(path).unlink()
-    return fd
-
-
 def _forget_in_fork() -> None:
     """Runs in a forked process: it must neither write on the parent's page nor read it as its own."""
     for board in list(_boards):
+        board.words = memoryview(bytearray(8 * len(board.words))).cast("q")  # a step that goes on here marks nothing
         board._page = None  # noqa: SLF001 - this module's own hook
 
 

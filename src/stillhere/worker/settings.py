@@ -14,6 +14,7 @@ DEFAULT_SLOTS = 20
 DEFAULT_GRACE_MS = 8_000
 DEFAULT_LEASE_MS = 30_000
 DEFAULT_LONG_AFTER_MS = 10_000
+DEFAULT_RETIRE_GRACE_MS = 60_000
 
 
 def default_solo() -> int:
@@ -40,8 +41,14 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     burst: bool = False
     """End when nothing is left to do."""
     name: str = ""
+    max_jobs: int = 0
+    """A process ends after so many jobs, and another takes its place; 0: never."""
+    max_memory: int = 0
+    """Bytes of memory at which a process takes no more jobs and is replaced; 0: no limit. See `supervisor.warden`."""
+    retire_grace_ms: int = DEFAULT_RETIRE_GRACE_MS
+    """So long the neighbours of a run that cannot be ended have to come to their own ends."""
     solo: int = msgspec.field(default_factory=default_solo)
-    """Most children at once that each run one suspect of a crash."""
+    """Most children at once that each run one job: suspects of a crash, and those that ask for a process."""
     url: str | None = None
     """The store as given on the command line; it wins over the app's own."""
     namespace: str | None = None

@@ -36,6 +36,14 @@ class Timeline(msgspec.Struct, frozen=True):
         return cls(0.4 * grace_s, 0.7 * grace_s, 0.8 * grace_s, max(grace_s, 0.8 * grace_s + RELEASE_S))
 
     @classmethod
+    def read(cls, given: object) -> Timeline | None:
+        """The one in a message; None when there is none that makes sense."""
+        try:
+            return msgspec.convert(given, cls)
+        except msgspec.ValidationError:
+            return None
+
+    @classmethod
     def now(cls) -> Timeline:
         """The timeline of a second signal."""
         return cls(0.0, NOW_S * 0.4, NOW_S * 0.5, NOW_S)

@@ -21,7 +21,6 @@ from stillhere.backends.memory.model import Queue
 from stillhere.backends.memory.moves import Turn
 from stillhere.domain.errors import StoreUnavailable
 from stillhere.ports.backend import (
-    Answer,
     Beat,
     Cancel,
     Checkpoint,
@@ -41,7 +40,7 @@ from stillhere.ports.backend import (
     Tick,
     Verb,
 )
-from stillhere.ports.inspector import Answered, Ask, Audit, Jobs, Pause, Purge, Queues, Status, Workers
+from stillhere.ports.inspector import Answer, Answered, Ask, Audit, Jobs, Pause, Purge, Queues, Status, Workers
 
 R = TypeVar("R")
 Clock = Callable[[], int]

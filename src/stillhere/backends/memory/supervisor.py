@@ -9,7 +9,8 @@ import msgspec
 from stillhere.backends.memory.model import SOLO, SUSPECTS, Job, Worker
 from stillhere.domain.job import DEFAULT_MAX_LOSSES, Verdict
 from stillhere.domain.states import Event
-from stillhere.ports.backend import Answer, Asked, End, Ended, Renew, Renewed, Sweep, Swept, Tick, Ticked
+from stillhere.ports.backend import Asked, End, Ended, Renew, Renewed, Sweep, Swept, Tick, Ticked
+from stillhere.ports.inspector import Answer
 
 if TYPE_CHECKING:
     from stillhere.backends.memory.moves import Turn

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import sys
+import threading
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -15,10 +16,13 @@ from stillhere.domain.plan import DEFAULT_QUEUE
 from stillhere.domain.task import Tasks
 from stillhere.ports.backend import AsyncStore, Lanes, SyncStore
 from stillhere.worker.board import MAX_QUEUES, Board, Phase
+from stillhere.worker.child.options import Options
 from stillhere.worker.child.signals import STOP
-from stillhere.worker.child.worker import Options, Worker
+from stillhere.worker.child.steps import Cutter, TaskFactory
+from stillhere.worker.child.worker import Worker
 from stillhere.worker.control import Channel, Message
 from stillhere.worker.formatters import formatter
+from stillhere.worker.processes import MARK
 from stillhere.worker.settings import WorkerSettings
 
 log = logging.getLogger("stillhere.worker")
@@ -110,6 +114,8 @@ class Boot:
             long_after_ms=settings.long_after_ms,
             lanes=self._lanes,
             burst=settings.burst and not solo,
+            max_jobs=settings.max_jobs,
+            mark=os.environ.get(MARK, ""),
             name=settings.name,
             worker=self._worker,
         )
@@ -126,6 +132,7 @@ class Boot:
             "queues": self.queues,
             "tasks": len(self.tasks),
             "task_names": self.tasks.names()[:50],
+            "solo": "solo" in self.tasks.lanes().values(),
             "version": __version__,
         }
 
@@ -148,6 +155,9 @@ class Boot:
         try:
             worker = Worker(store, own, self.tasks, board, self.options(), channel=channel)
             loop = asyncio.get_running_loop()
+            loop.set_task_factory(TaskFactory(board))
+            board.write("loop_thread", threading.get_ident())
+            Cutter(board)
             for number in STOP:
                 loop.add_signal_handler(number, _drain, worker, channel)
             if signals.came:

@@ -11,7 +11,7 @@ A handler hears that it should end in the way of its kind: a coroutine is cancel
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from stillhere.domain.errors import JobStopped, NoCurrentJob, StopReason, WrongDoor
@@ -173,6 +173,12 @@ def _found(job: Any, default: Any) -> Any:
         "No job is running here. In a unit test use stillhere.testing.job_context(); "
         "in a def task call current_job_sync()."
     )
+
+
+def running_here(context: Context | None = None) -> Run | None:
+    """The run to which code in this context belongs; None: it is the worker's own, or a program's."""
+    job = _current.get(None) if context is None else context.get(_current)
+    return None if job is None else job._run  # noqa: SLF001 - the worker's side of this object
 
 
 def enter(job: Job | SyncJob) -> None:

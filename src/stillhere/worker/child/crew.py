@@ -8,6 +8,7 @@ waits by `first` gets it raised. Handlers do not run here: their exceptions belo
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Coroutine
 from typing import Any
 
@@ -17,11 +18,12 @@ class Crew:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._context = contextvars.copy_context()  # work that a handler's call sets off is not the job's
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start a task; it is held here, so that the collector cannot take it in mid work."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(work, context=self._context)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task

@@ -4,6 +4,11 @@ A run is one asyncio task or one thread. Its end is noted in this order: the boa
 nobody), its seat (so that the fetcher can fill it), the outcome (which the settler sends with others). The outcome is
 decided by `policy`; it is sent only after the handler has returned, never while its code may still act.
 
+A run may have limits (`timeout`, `stall_after`). They stand on the board before it starts, with what its end is if it
+has to be killed; here they are looked at ten times a second. Told to stop, a coroutine is cancelled, and a
+function in a thread gets its exception a second later, should it not have looked by then. What neither ends is the
+supervisor's: it cuts a blocked loop, and kills.
+
 What may go wrong between two lines: a cancel may reach an asyncio task before its first step, and then the handler's
 coroutine never runs; `_ended_unseen` ends such a run. A handler may raise anything, SystemExit too: it is the job's own
 failure, never the worker's end.
@@ -18,20 +23,25 @@ import json
 import logging
 import random
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
-from stillhere.domain.errors import ArgumentError, StopReason
+from stillhere.domain.errors import ArgumentError, JobStopped, StopReason
 from stillhere.domain.job import Outcome, OutcomeKind
-from stillhere.domain.policy import after_exception, after_result_error, after_return
-from stillhere.worker.board import Board
+from stillhere.domain.policy import after_exception, after_result_error, after_return, stall_ms, timeout_ms
+from stillhere.worker.board import NO_LIMITS, Board, Late, Limits
 from stillhere.worker.child.context import Job, SyncJob, enter
 from stillhere.worker.child.places import Places
 from stillhere.worker.child.runs import Run
-from stillhere.worker.child.threads import Threads
+from stillhere.worker.child.steps import Cut
+from stillhere.worker.child.threads import Call, Threads
 from stillhere.worker.clock import boottime, boottime_ns
 
 log = logging.getLogger("stillhere.worker")
+
+INSIST_AFTER_NS = 1_000_000_000
+"""So long after it was told to stop, a thread gets the exception that it did not come to fetch."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -48,24 +58,30 @@ class Executor:
         self._long_after_ms = long_after_ms
         self._loop = asyncio.get_running_loop()
         self._dice = random.Random()
+        self._limited: set[Run] = set()
+        self._calls: dict[Run, Call] = {}
         self.threads = Threads()
+        self.started = 0
 
     def start(self, run: Run) -> None:
         """Start a run that has a seat and a slot on the board."""
         now_ns = boottime_ns()
         run.started = True
         run.started_at = now_ns / 1e9
-        self._board.start(run.slot, now_ns)
+        self.started += 1
+        self._board.start(run.slot, now_ns, self._limits(run, now_ns))
         try:
             args, kwargs = run.task.codec.decode_call(run.grant.args)
         except BaseException as error:  # noqa: BLE001 - custom codecs are users' code
             self._raised(run, error)
             return
+        context = contextvars.copy_context()
+        context.run(enter, Job(run) if run.task.is_async else SyncJob(run))
         if run.task.is_async:
-            run.handle = self._loop.create_task(self._coroutine(run, args, kwargs))
+            run.handle = self._loop.create_task(self._coroutine(run, args, kwargs), context=context)
             run.handle.add_done_callback(lambda _: self._ended_unseen(run))
         else:
-            context = contextvars.copy_context()
+            self._calls[run] = Call()
             try:
                 self.threads.submit(lambda: context.run(self._function, run, args, kwargs))
             except RuntimeError as error:  # no thread is to be had: a failed try of this job, not the worker's end
@@ -89,10 +105,43 @@ class Executor:
                 self._show(self._places.passed(run))
         return passed
 
+    def stop_in_doubt(self) -> None:
+        """The lease may soon be over: end what must not run beside somebody else's run."""
+        for run in self._places.running:
+            if run.started and run.task.options.stops_in_doubt and run.lose():
+                log.warning("Job %s (%s) is stopped: its lease is in doubt.", run.grant.id, run.grant.task)
+                self.stop(run, "lease_lost")
+
+    def enforce_limits(self) -> None:
+        """Tell those to stop whose time is up, and those in threads that have not listened."""
+        now_ns = boottime_ns()
+        for run in list(self._limited):
+            if run.stopping is None and (reason := run.late(now_ns)) is not None:
+                log.warning("Job %s (%s) is told to stop: %s.", run.grant.id, run.grant.task, reason)
+                self.stop(run, reason)
+        for run, call in list(self._calls.items()):
+            if run.stopping is not None and now_ns - run.stopped_ns > INSIST_AFTER_NS:
+                call.interrupt(_told(run.stopping))
+
+    def _limits(self, run: Run, now_ns: int) -> Limits:
+        timeout, stall = timeout_ms(run.grant, run.task.options), stall_ms(run.grant, run.task.options)
+        doubt = run.task.options.stops_in_doubt
+        if not timeout and not stall:
+            return Limits(stops_in_doubt=True) if doubt else NO_LIMITS
+        run.deadline_ns = now_ns + timeout * 1_000_000 if timeout else 0
+        run.stall_ns, run.moved_ns = stall * 1_000_000, now_ns
+        self._limited.add(run)
+        end = after_exception(
+            run.grant, run.task.options, TimeoutError(), stopping="timeout", random=self._dice.random()
+        )
+        late = Late(end.kind, end.delay_ms) if end is not None else None
+        return Limits(deadline_ns=run.deadline_ns, stall_ns=run.stall_ns, late=late, stops_in_doubt=doubt)
+
     async def _coroutine(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        enter(Job(run))
         try:
             value = await run.task.fn(*args, **kwargs)
+        except Cut as cut:
+            self._raised(run, JobStopped(run.stopping or "cancelled").with_traceback(cut.__traceback__))
         except BaseException as error:  # noqa: BLE001 - every end of a handler is an end of its job
             self._raised(run, error)
         else:
@@ -100,10 +149,11 @@ class Executor:
 
     def _function(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Runs in a thread."""
-        enter(SyncJob(run))
+        run.thread = threading.get_ident()
+        self._board.in_thread(run.slot, run.thread)
         report: Callable[[Run, Any], None]
         try:
-            value, report = run.task.fn(*args, **kwargs), self._returned
+            value, report = self._calls[run].run(lambda: run.task.fn(*args, **kwargs)), self._returned
         except BaseException as error:  # noqa: BLE001 - as above
             value, report = error, self._raised
         with contextlib.suppress(RuntimeError):  # the worker left without this run, and its loop is closed
@@ -136,6 +186,8 @@ class Executor:
     def _end(self, run: Run, outcome: Outcome | None) -> None:
         run.ended = True
         run.handle = None
+        self._limited.discard(run)
+        self._calls.pop(run, None)
         self._board.end(run.slot)
         self._show(self._places.leave(run))
         self._on_end(run, outcome)
@@ -143,6 +195,16 @@ class Executor:
     def _show(self, moved: list[Run]) -> None:
         for run in moved:
             self._board.lengthen(run.slot)
+
+
+_TOLD: dict[StopReason, type[JobStopped]] = {}
+
+
+def _told(reason: StopReason) -> type[JobStopped]:
+    """`JobStopped` of this reason, as a class: the interpreter makes the instance itself, without arguments."""
+    if reason not in _TOLD:
+        _TOLD[reason] = type("JobStopped", (JobStopped,), {"__init__": lambda self: JobStopped.__init__(self, reason)})
+    return _TOLD[reason]
 
 
 def _for_the_log(error: str) -> str:

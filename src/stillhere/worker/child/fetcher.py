@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from stillhere.domain.errors import StillhereError
 from stillhere.domain.job import Grant
@@ -29,6 +30,21 @@ from stillhere.worker.child.runs import Run
 from stillhere.worker.clock import boottime
 
 log = logging.getLogger("stillhere.worker")
+
+
+class Room(NamedTuple):
+    """What a worker has room for now."""
+
+    slots: int
+    long: int
+    """Long places."""
+    lanes: Lanes
+
+    @property
+    def any(self) -> bool:
+        """Whether there is any."""
+        return self.slots > 0 or self.long > 0
+
 
 POLL_S = 1.0
 SILENCE_S = 0.5
@@ -44,14 +60,18 @@ class Fetcher:
         identity: Identity,
         queues: dict[str, int],
         *,
-        room: Callable[[], tuple[int, Lanes]],
+        room: Callable[[], Room],
         take: Callable[[Grant], Run | None],
         start: Callable[[Run], None],
+        keep: Callable[[int], None],
         confirm: Callable[[], Awaitable[bool]],
         gone: Callable[[str], Awaitable[None]],
         poll_s: float = POLL_S,
     ) -> None:
-        """`room` says how many jobs are wanted, from which lanes; `confirm` sends a beat and says whether it counts."""
+        """`room`: how many jobs are wanted, from which lanes. `keep`: so many long places are spoken for.
+
+        `confirm` sends a beat and says whether it counts.
+        """
         self._store = store
         self._identity = identity
         self._weights = queues
@@ -59,7 +79,8 @@ class Fetcher:
         self._credit = dict.fromkeys(queues, 0)
         self._ask = dict.fromkeys(queues, True)
         self._due: dict[str, float] = {}
-        self._room, self._take, self._start, self._confirm, self._gone = room, take, start, confirm, gone
+        self._room, self._take, self._start, self._keep = room, take, start, keep
+        self._confirm, self._gone = confirm, gone
         self._poll_s = poll_s
         self._stopping = False
         self._news = asyncio.Event()
@@ -98,13 +119,13 @@ class Fetcher:
         """Fetch until told to stop."""
         while not self._stopping:
             self._news.clear()
-            slots, lanes = self._room()
-            queue = self._next_queue() if slots > 0 else None
+            room = self._room()
+            queue = self._next_queue() if room.any else None
             if queue is not None:
-                await self._fetch(queue, min(slots, BATCH), lanes)
+                await self._fetch(queue, room)
             else:
-                self.barren = slots > 0
-                await self._wait(may_claim=slots > 0)
+                self.barren = room.any
+                await self._wait(may_claim=room.any)
 
     def _next_queue(self) -> str | None:
         """Among the queues that may have work: the one whose turn it is by weight."""
@@ -126,12 +147,15 @@ class Fetcher:
         except TimeoutError:
             self._ask = dict.fromkeys(self._ask, True)
 
-    async def _fetch(self, queue: str, slots: int, lanes: Lanes) -> None:
+    async def _fetch(self, queue: str, room: Room) -> None:
         worker = self._identity.worker
         sent = boottime()
         number = self._identity.board.answered(self._index[queue]) + 1
         self._ask[queue] = False  # a hint that comes while the claim is on its way must not be forgotten
-        reply = await self._claim(Claim(queue=queue, worker=worker, n=number, slots=slots, lanes=lanes))
+        slots, long = min(room.slots, BATCH), min(room.long, BATCH)
+        self._keep(long)
+        reply = await self._claim(Claim(queue=queue, worker=worker, n=number, slots=slots, long=long, lanes=room.lanes))
+        self._keep(0)
         if reply is None or self._identity.worker != worker:
             self._ask[queue] = True
             return
@@ -145,7 +169,7 @@ class Fetcher:
 
     def _note(self, queue: str, slots: int, reply: Claimed) -> None:
         """What a reply says of the queue: ask again, when, and what was thrown out."""
-        if reply.more or len(reply.jobs) >= slots:
+        if reply.more or 0 < slots <= sum(grant.lane != "long" for grant in reply.jobs):
             self._ask[queue] = True
         self._due.pop(queue, None)
         if reply.next_due_ms is not None and not reply.paused:

@@ -1,6 +1,6 @@
 """The program of a worker child: from exec to exit.
 
-    python -m stillhere.worker.child --board FD --control FD
+    python -m stillhere.worker.child --board FD --control FD --dump FD
 
 In this order: handlers for the signals that mean "stop" (so that one which comes during a slow import is not lost), the
 inherited descriptors made private, the start message, the user's app, the store; `hello`, and after the supervisor's
@@ -25,6 +25,7 @@ import select
 import sys
 from typing import NoReturn
 
+from stillhere.worker import processes
 from stillhere.worker.board import Board, Phase
 from stillhere.worker.child.signals import Signals
 from stillhere.worker.control import PROTOCOL, Channel, Message
@@ -44,8 +45,10 @@ def main(signals: Signals, arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="stillhere.worker.child")
     parser.add_argument("--board", type=int, required=True)
     parser.add_argument("--control", type=int, required=True)
+    parser.add_argument("--dump", type=int, required=True)
     given = parser.parse_args(arguments)
     os.set_inheritable(given.board, False)
+    _leave_word_of_crashes(given.dump)
     board, channel = Board.attach(given.board), Channel.inherit(given.control)
     left, code = 0, CRASHED
     try:
@@ -59,10 +62,23 @@ def main(signals: Signals, arguments: list[str]) -> int:
     return _exit(code, at_once=left > 0 or code == CRASHED)
 
 
+def _leave_word_of_crashes(dump: int) -> None:
+    """Have a fatal signal write the stacks of all threads there: the supervisor reads whose step or thread it was in.
+
+    Not a forked process's: its crash is not this one's.
+    """
+    os.set_inheritable(dump, False)
+    faulthandler.enable(file=dump, all_threads=True)
+    os.register_at_fork(after_in_child=faulthandler.disable)
+
+
 def _work(board: Board, channel: Channel, signals: Signals) -> tuple[int, int]:
     from stillhere.worker.child.boot import Boot  # noqa: PLC0415 - after the handlers: this imports everything
 
     start = _receive(channel, "start", signals)
+    if start.get("lanes") == "solo":
+        processes.die_with_parent(start["supervisor"])
+    processes.be_the_first_to_go()
     boot = Boot(start)
     channel.send(m="hello", proto=PROTOCOL, pid=os.getpid(), **boot.hello())
     _receive(channel, "go", signals)

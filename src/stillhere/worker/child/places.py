@@ -1,9 +1,13 @@
-"""Who sits where: slots for all jobs, long places for those that turned out to be long.
+"""Who sits where: slots for all jobs, long places for those that are long.
 
 A run takes a slot. When it passes its `long_after` it moves to a long place and gives the slot back; with it move the
 other runs of its task that sit in slots, since what is long once is long again. A run that finds no long place free
 stays in its slot, and moves as soon as one is. So one long job cannot take a one-slot worker, and a worker never runs
 more than slots + long places at once.
+
+A job that is known to be long before it starts takes a long place from the beginning, and only one that no run in a
+slot still needs: otherwise the long jobs that wait would take the places in front of captured slots, and the slots
+would stay captured. Places that a claim has asked for are kept for what it brings.
 
 Pure bookkeeping: nothing is stopped or started by moving.
 """
@@ -22,11 +26,17 @@ class Places:
         self._in_slots: dict[Run, None] = {}
         self._in_long: set[Run] = set()
         self._long_tasks: set[str] = set()
+        self._kept = 0
 
     @property
     def free(self) -> int:
         """Slots that are free."""
         return self.slots - len(self._in_slots)
+
+    @property
+    def free_long(self) -> int:
+        """Long places that are free and that no run in a slot needs."""
+        return 0 if self._movable() else max(0, self.long_places - len(self._in_long) - self._kept)
 
     @property
     def empty(self) -> bool:
@@ -38,9 +48,17 @@ class Places:
         """All that sit somewhere."""
         return [*self._in_slots, *self._in_long]
 
+    def keep(self, long: int) -> None:
+        """Keep so many long places for what a claim on its way may bring; 0 when it has come."""
+        self._kept = long
+
     def take(self, run: Run) -> None:
-        """Give it a slot."""
-        self._in_slots[run] = None
+        """Give it a slot, or the long place for which it was claimed."""
+        if run.grant.lane == "long":
+            run.long = True
+            self._in_long.add(run)
+        else:
+            self._in_slots[run] = None
 
     def leave(self, run: Run) -> list[Run]:
         """Its seat is free; returns the runs that moved to a long place because of it."""
@@ -54,11 +72,14 @@ class Places:
         self._long_tasks.add(run.grant.task)
         return self._move()
 
+    def _movable(self) -> list[Run]:
+        """Those that passed first, then others of a long task, oldest first."""
+        passed = [run for run in self._in_slots if run.passed]
+        return passed + [run for run in self._in_slots if not run.passed and run.grant.task in self._long_tasks]
+
     def _move(self) -> list[Run]:
-        """Those that passed first, then others of a long task, oldest first, as far as there are places."""
-        candidates = [run for run in self._in_slots if run.passed]
-        candidates += [run for run in self._in_slots if not run.passed and run.grant.task in self._long_tasks]
-        moved = candidates[: self.long_places - len(self._in_long)]
+        """Move as many as there are places for."""
+        moved = self._movable()[: max(0, self.long_places - len(self._in_long) - self._kept)]
         for run in moved:
             del self._in_slots[run]
             self._in_long.add(run)

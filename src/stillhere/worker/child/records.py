@@ -60,6 +60,7 @@ class Records:
             await asyncio.sleep(0)  # the cancellation arrives here
             raise JobStopped("lease_lost")
         run.checkpoint = verb.value
+        run.moved()
 
     def checkpoint_sync(self, run: Run, value: object) -> None:
         """Store it, from a thread."""
@@ -81,6 +82,7 @@ class Records:
             self._loop.call_soon_threadsafe(run.stop, "lease_lost")
             raise JobStopped("lease_lost")
         run.checkpoint = verb.value
+        run.moved()
 
     def _checkpoint_verb(self, run: Run, value: object) -> Checkpoint:
         grant = run.grant
@@ -105,6 +107,7 @@ class Records:
 
     def note(self, run: Run, done: float, total: float | None, note: str) -> None:
         """Keep it for the next flush; from any thread."""
+        run.moved()
         text = note[:500].encode(errors="replace").decode()  # cheap talk must not fail a job
         value = {"done": done, "total": total, "note": text}
         run.progress = (next(run.numbers), msgspec.json.encode(value).decode())

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from stillhere.domain.errors import StopReason
 from stillhere.domain.job import Grant
+from stillhere.domain.policy import retention_ms
 from stillhere.ports.backend import Held
 from stillhere.worker.board import Board
+from stillhere.worker.clock import boottime_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,11 +51,14 @@ class Run:
     """A grant, and how far this process is with it."""
 
     __slots__ = (
-        "checkpoint", "ended", "grant", "handle", "host", "long", "numbers", "passed", "progress", "progress_at",
-        "progress_sent", "slot", "started", "started_at", "stopping", "task",
+        "_board", "_told", "checkpoint", "deadline_ns", "ended", "grant", "handle", "host", "long", "moved_ns",
+        "numbers",        "passed", "progress", "progress_at", "progress_sent", "slot", "stall_ns", "started", "started_at", "stopped_ns",
+        "stopping", "task", "thread",
     )  # fmt: skip
 
-    def __init__(self, grant: Grant, task: TaskDef, host: Host, slot: int) -> None:
+    def __init__(self, grant: Grant, task: TaskDef, host: Host, slot: int, board: Board | None = None) -> None:
+        self._board = board
+        """None: there is nobody to see it (a handler's unit test)."""
         self.grant = grant
         self.task = task
         self.host = host
@@ -68,6 +73,15 @@ class Run:
         self.long = False
         """It sits in a long place."""
         self.started_at = 0.0
+        self.deadline_ns = self.stall_ns = 0
+        """By when it has to be over, and how long it may say nothing; 0: no limit."""
+        self.moved_ns = 0
+        """Its start, or its last progress or checkpoint."""
+        self.stopped_ns = 0
+        """When it was told to stop."""
+        self._told = False
+        self.thread = 0
+        """Ident of the thread that runs it, while it does."""
         self.handle: asyncio.Task[None] | None = None
         self.numbers = itertools.count(1)
         """Checkpoints and progress under one token are numbered, so that a late request changes nothing."""
@@ -79,11 +93,48 @@ class Run:
 
     def stop(self, reason: StopReason) -> None:
         """Tell it to end; the first reason stays. Called on the loop; a thread sees the flag."""
-        if self.ended or self.stopping is not None:
+        if self.ended or self._told:
             return
-        self.stopping = reason
+        self._told = True
+        if self.stopping is None:
+            self.flag(reason)
         if self.handle is not None:
             self.handle.cancel()
+
+    def lose(self) -> bool:
+        """Note that its lease is lost, whatever it was told before: nothing it says counts; False: that is known."""
+        if self.stopping == "lease_lost" and (self.ended or self._told):
+            return False
+        if self.ended:
+            self.stopping = "lease_lost"
+        elif self.stopping != "lease_lost":
+            self.flag("lease_lost")
+        self._told = False
+        return True
+
+    def flag(self, reason: StopReason) -> None:
+        """Note why it has to end, here and on the board, where the supervisor sees to it; from any thread.
+
+        By itself it is not told yet, as while its loop is blocked: a thread sees it, and the supervisor.
+        """
+        self.stopped_ns = boottime_ns()
+        self.stopping = reason
+        if self._board is not None:
+            self._board.stop(self.slot, self.stopped_ns, reason)
+
+    def moved(self) -> None:
+        """It has said something: a time without a word begins anew. From any thread."""
+        self.moved_ns = boottime_ns()
+        if self.stall_ns and self._board is not None:
+            self._board.move(self.slot, self.moved_ns)
+
+    def late(self, now_ns: int) -> StopReason | None:
+        """Which limit it has passed, if any."""
+        if self.deadline_ns and now_ns >= self.deadline_ns:
+            return "timeout"
+        if self.stall_ns and now_ns - self.moved_ns >= self.stall_ns:
+            return "stalled"
+        return None
 
 
 class Holdings:
@@ -107,8 +158,15 @@ class Holdings:
     def add(self, grant: Grant, task: TaskDef, host: Host) -> Run:
         """Take in a grant: on the board and in the book."""
         slot = self._free.pop()
-        self._board.fill(slot, queue=self._index[grant.queue], job=grant.id, token=grant.token, task=grant.task)
-        run = Run(grant, task, host, slot)
+        self._board.fill(
+            slot,
+            queue=self._index[grant.queue],
+            job=grant.id,
+            token=grant.token,
+            task=grant.task,
+            retention_ms=retention_ms(grant, task.options),
+        )
+        run = Run(grant, task, host, slot, self._board)
         self._runs[_key(run)] = run
         return run
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 
 from stillhere.domain.errors import ConfigurationError, StillhereError, StopReason
 from stillhere.domain.job import Verdict
+from stillhere.domain.task import Tasks
 from stillhere.ports.backend import AsyncStore, Beat, BeatReply, End, Held, Register
 from stillhere.worker.child.identity import Identity
 from stillhere.worker.child.keeper import beats
@@ -37,14 +38,14 @@ class Standing:
         identity: Identity,
         holdings: Holdings,
         *,
-        tasks: Sequence[str],
+        tasks: Tasks,
         slots: int,
         stop: Callable[[Run, StopReason], None],
         on_death: Callable[[], None],
         on_birth: Callable[[], None],
     ) -> None:
         self._store, self._identity, self._holdings = store, identity, holdings
-        self._tasks, self._slots = list(tasks), slots
+        self._tasks, self._slots = tasks, slots
         self._stop, self._on_death, self._on_birth = stop, on_death, on_birth
         self._lock = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
@@ -87,7 +88,8 @@ class Standing:
                 queue=queue,
                 worker=self._identity.worker,
                 lease_ms=self._identity.lease_ms,
-                tasks=self._tasks,
+                tasks=self._tasks.names(),
+                lanes=self._tasks.lanes(),
                 info=info,
             )
             for queue in self._holdings.queues
@@ -179,14 +181,22 @@ class Standing:
         if reply.returned:
             log.info("Queue %s: handed back what never arrived here: %s", said.queue, ", ".join(reply.returned))
 
+    def flag(self, said: Sequence[Beat], replies: Sequence[BeatReply]) -> None:
+        """Put on the board what the answers end, before the loop hears of it: it may be blocked. From any thread."""
+        for beat, reply in zip(said, replies, strict=True):
+            lost = beat.held if reply.standing == "gone" else reply.lost
+            told: list[tuple[Sequence[Held], StopReason]] = [(lost, "lease_lost"), (reply.cancelled, "cancelled")]
+            for pairs, reason in told:
+                for run in (self._find(beat.queue, pair) for pair in pairs):
+                    if run is not None and not run.ended and run.stopping is None:
+                        run.flag(reason)
+
     def _lose(self, run: Run) -> None:
         """A lost lease outdoes a cancel or a drain: nothing that this run says counts any more."""
-        if run.stopping == "lease_lost":
-            return
-        if not run.ended:
-            log.warning("Job %s (%s): the lease is lost, somebody else may run it.", run.grant.id, run.grant.task)
-        run.stopping = None
-        self._stop(run, "lease_lost")
+        if run.lose():
+            if not run.ended:
+                log.warning("Job %s (%s): the lease is lost, somebody else may run it.", run.grant.id, run.grant.task)
+            self._stop(run, "lease_lost")
 
     def _find(self, queue: str, pair: Held) -> Run | None:
         return self._holdings.find(queue, pair.job, pair.token)

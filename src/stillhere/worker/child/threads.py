@@ -3,13 +3,62 @@
 A thread in a C call cannot be stopped. The threads of `concurrent.futures` are joined when the interpreter ends, so one
 such call would keep a dead worker's process for ever; these are daemon threads in a pool of our own. There are as many
 as jobs that ever ran at once, at most slots + long places, because nothing is claimed without a seat.
+
+A thread that runs Python code can be told to stop by an exception that the interpreter raises in it at the next
+instruction. It must hit the function it is meant for and nothing else in that thread: it is set under a lock and only
+while the function is being called, and taken back, under the same lock, when the call is over.
 """
 
 from __future__ import annotations
 
+import ctypes
 import queue
 import threading
 from collections.abc import Callable
+from typing import TypeVar
+
+R = TypeVar("R")
+
+_set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
+_set_exception.argtypes = [ctypes.c_ulong, ctypes.c_void_p]  # an object, or NULL: take it back
+
+
+class Call:
+    """One call of a user's function in a thread, which another thread can interrupt."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread = 0
+        self._interrupted = False
+
+    def run(self, function: Callable[[], R]) -> R:
+        """Call it, here; what `interrupt` raises comes out of this call or never."""
+        self._thread = threading.get_ident()
+        try:
+            return function()
+        finally:
+            self._leave()
+
+    def interrupt(self, error: type[BaseException]) -> bool:
+        """Raise this in the call, once, if it is under way and comes to an instruction of Python's.
+
+        Only once: what it does on its way out should not be interrupted again.
+        """
+        with self._lock:
+            if not self._thread or self._interrupted:
+                return False
+            self._interrupted = True
+            _set_exception(self._thread, id(error))
+            return True
+
+    def _leave(self) -> None:
+        while self._thread:
+            try:
+                with self._lock:
+                    _set_exception(self._thread, None)
+                    self._thread = 0
+            except BaseException:  # noqa: BLE001, S112 - the interruption itself, come late: the call is over
+                continue
 
 
 class Threads:

@@ -18,22 +18,23 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
-
-import msgspec
+import signal
+from collections.abc import Callable
 
 from stillhere.domain.errors import StillhereError
 from stillhere.domain.job import Grant, Outcome, Verdict
 from stillhere.domain.task import Tasks
-from stillhere.ports.backend import AsyncStore, Beat, BeatReply, End, Hint, Lanes, SyncStore
+from stillhere.ports.backend import AsyncStore, Beat, BeatReply, End, Hint, Lanes, Lengthen, SyncStore
+from stillhere.worker import processes
 from stillhere.worker.board import Board, Phase
 from stillhere.worker.child.crew import Crew
+from stillhere.worker.child.desk import Desk
 from stillhere.worker.child.ear import Ear
 from stillhere.worker.child.executor import Executor
-from stillhere.worker.child.fetcher import POLL_S, Fetcher
+from stillhere.worker.child.fetcher import POLL_S, Fetcher, Room
 from stillhere.worker.child.identity import Identity
 from stillhere.worker.child.keeper import Keeper
+from stillhere.worker.child.options import Options
 from stillhere.worker.child.places import Places
 from stillhere.worker.child.records import Records
 from stillhere.worker.child.runs import Holdings, Run
@@ -44,7 +45,6 @@ from stillhere.worker.control import Channel, Message
 from stillhere.worker.timeline import Timeline
 
 log = logging.getLogger("stillhere.worker")
-job_log = logging.getLogger("stillhere.job")
 
 TICK_S = 0.1
 DRAIN_LOOK_S = 0.02
@@ -53,26 +53,6 @@ SOLO_POLL_S = 0.25
 LAST_CALL_S = 1.0
 """A drain waits so long for a claim or a registration that is on its way: what they did goes back in order then."""
 LEAVE_WITHIN_S = 1.0
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What one worker process is: times in ms."""
-
-    slots: int
-    long_places: int
-    queues: dict[str, int]
-    lease_ms: int
-    grace_ms: int
-    long_after_ms: int
-    lanes: Lanes = "pool"
-    burst: bool = False
-    name: str = ""
-    worker: str | None = None
-
-    @property
-    def board_slots(self) -> int:
-        """Room on the board: all seats, and as many runs again that have ended and are not confirmed yet."""
-        return 2 * (self.slots + self.long_places) + 8
 
 
 class Worker:
@@ -93,6 +73,8 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._channel = channel
         self._lanes: Lanes = options.lanes
+        self._spare = False
+        self._taken = 0
         self.crew = Crew()
         self.identity = Identity(board, options.lease_ms, options.name, options.worker)
         self.holdings = Holdings(list(options.queues), board)
@@ -100,11 +82,12 @@ class Worker:
         self.executor = Executor(board, self.places, self._ended, options.long_after_ms)
         self.settler = Settler(store, self.identity, self.holdings, self.crew, self._settled)
         self.records = Records(store, own, self.identity, self.crew)
+        self._desk = Desk(self.identity, self.records)
         self.standing = Standing(
             store,
             self.identity,
             self.holdings,
-            tasks=tasks.names(),
+            tasks=tasks,
             slots=options.slots,
             stop=self.executor.stop,
             on_death=self._died,
@@ -117,6 +100,7 @@ class Worker:
             room=self._room,
             take=self._take,
             start=self.executor.start,
+            keep=self.places.keep,
             confirm=self.standing.confirm,
             gone=self.standing.reborn,
             poll_s=SOLO_POLL_S if options.lanes == "solo" else POLL_S,
@@ -127,7 +111,7 @@ class Worker:
             self.identity,
             self.holdings,
             channel,
-            on_reply=lambda *said: self._from_thread(lambda: self._heard(*said)),
+            on_reply=self._answered,
             on_message=lambda message: self._from_thread(lambda: self._ordered(message)),
             on_orphan=lambda: self._from_thread(self._orphaned),
             on_failure=lambda error: self._from_thread(lambda: self.crew.fail(error)),
@@ -190,9 +174,15 @@ class Worker:
             if now >= self._leave_at:
                 return
             if now >= self._cancel_at:
-                for run in self.holdings.active():
-                    self.executor.stop(run, "shutdown")
+                self._stop_all()
             await self.crew.first(timeout=DRAIN_LOOK_S)
+
+    def _stop_all(self) -> None:
+        """Their time is up. What a solo job has started gets the signal that means so, once, as from a shell."""
+        for run in self.holdings.active():
+            if self._lanes == "solo" and self.options.mark and run.stopping is None:
+                processes.signal_own_offspring(self.options.mark, signal.SIGTERM)
+            self.executor.stop(run, "shutdown")
 
     async def _leave(self) -> int:
         """Close this worker id, if nothing under it still runs: what is left of it then is handed back."""
@@ -210,20 +200,25 @@ class Worker:
 
     # ------------------------------------------------------------------------------------------- coming and going
 
-    def _room(self) -> tuple[int, Lanes]:
+    def _room(self) -> Room:
         """How many jobs are wanted now, and from which lanes."""
-        slots = self._wanted()
-        if self._lanes == "solo":
-            return slots, "solo"
-        if slots > 0:
+        room = self._wanted()
+        if self._lanes != "solo" and room.any:
             self.ear.want(True)
-        return slots, "both" if self.options.slots == 1 and not len(self.holdings) else "pool"
+        return room
 
-    def _wanted(self) -> int:
+    def _wanted(self) -> Room:
         """A suspect has the process to itself; and a worker that leaves, or is not heard, wants nothing."""
         if self.board.phase != Phase.RUN or any(run.grant.suspect for run in self.holdings.active()):
-            return 0
-        return min(self.places.free, self.holdings.room)
+            return Room(0, 0, self._lanes)
+        most = self.holdings.room
+        if self.options.max_jobs:
+            most = min(most, self.options.max_jobs - self._taken)
+        slots = min(self.places.free, most)
+        if self._lanes == "solo":
+            return Room(slots, 0, "solo")
+        alone = self.options.slots == 1 and not len(self.holdings)
+        return Room(slots, min(self.places.free_long, most - slots), "both" if alone else "pool")
 
     def _take(self, grant: Grant) -> Run | None:
         task = self.tasks.get(grant.task)
@@ -232,16 +227,32 @@ class Worker:
             return None  # answered and not held: the next beat hands it back
         if self.holdings.find(grant.queue, grant.id, grant.token) is not None:
             return None
-        run = self.holdings.add(grant, task, self)
+        run = self.holdings.add(grant, task, self._desk)
+        self._taken += 1
         self.places.take(run)
         return run
 
     def _ended(self, run: Run, outcome: Outcome | None) -> None:
+        if self._lanes == "solo" and self.options.mark:
+            self.crew.spawn(self._clean_up(run, outcome))
+        else:
+            self._tell(run, outcome)
+
+    def _tell(self, run: Run, outcome: Outcome | None) -> None:
         if outcome is None:
             self.holdings.drop(run)
         else:
             self.settler.add(run, outcome)
         self._changed()
+
+    async def _clean_up(self, run: Run, outcome: Outcome | None) -> None:
+        """What the job has left running ends before its end is told: nobody else may start beside it.
+
+        A process whose job has left something may have modules that counted on it: it takes no other job.
+        """
+        if await asyncio.to_thread(processes.end_own_offspring, self.options.mark):
+            self._retire("its job had left processes running")
+        self._tell(run, outcome)
 
     def _settled(self) -> None:
         self._changed()
@@ -251,6 +262,11 @@ class Worker:
         self.fetcher.freed()
         if self.options.burst:
             self.fetcher.ask_all()
+
+    def _answered(self, worker: str, said: list[Beat], replies: list[BeatReply]) -> None:
+        """An answer to the keeper, in its thread."""
+        self.standing.flag(said, replies)
+        self._from_thread(lambda: self._heard(worker, said, replies))
 
     def _heard(self, worker: str, said: list[Beat], replies: list[BeatReply]) -> None:
         """An answer to the keeper. One that comes while this worker closes its own id brings no rebirth."""
@@ -283,11 +299,12 @@ class Worker:
             self.board.write("loop_tick_ns", boottime_ns())
             for run in self.executor.find_long():
                 self._passed_long(run)
+            self.executor.enforce_limits()
             self.records.flush_due()
             self._judge()
-            if self._lanes == "solo" or self._wanted() <= 0:
+            if self._lanes == "solo" or not self._wanted().any:
                 self.ear.want(False)
-            if len(self.holdings) or not self.fetcher.barren:
+            if len(self.holdings) or not (self.fetcher.barren or self.board.phase == Phase.RETIRE):
                 idle_since = now
             elif self._is_done(now - idle_since):
                 self.drain()
@@ -295,6 +312,10 @@ class Worker:
 
     def _judge(self) -> None:
         """Claim nothing while the own voice is not heard: what it cannot renew it could not settle either."""
+        if not self.identity.trusted:
+            self.executor.stop_in_doubt()
+        if self.options.max_jobs and self._taken >= self.options.max_jobs:
+            self._retire(f"it has taken {self._taken} jobs")
         if self.keeper.mute and self.board.phase == Phase.RUN:
             self.board.phase = Phase.MUTE
             log.warning("Nothing has been heard from the store for half a lease: this worker claims nothing for now.")
@@ -303,39 +324,36 @@ class Worker:
             self.fetcher.ask_all()
 
     def _is_done(self, idle_s: float) -> bool:
-        """A burst ends when its queues are empty (what is due later counts), a solo child when no suspect waits."""
+        """A burst ends when its queues are empty (what is due later counts), a solo child when no job is for it."""
+        if self.board.phase == Phase.RETIRE:
+            return True
         if self._lanes == "solo":
-            return idle_s > SOLO_IDLE_S
+            return idle_s > SOLO_IDLE_S and not self._spare
         return self.options.burst and not self.fetcher.expecting
 
     def _passed_long(self, run: Run) -> None:
         """A run is long now. A long suspect must not take a pool worker: this process becomes its solo child."""
         self.fetcher.freed()
-        if run.grant.suspect and self._lanes != "solo" and self._channel is not None:
+        if not run.grant.suspect:
+            self.crew.spawn(self._learn(run))
+        elif self._lanes != "solo" and self._channel is not None:
             self._lanes = "solo"
             self._channel.send(m="solo")
 
-    # ------------------------------------------------------------------------------------------------ for handlers
+    async def _learn(self, run: Run) -> None:
+        """Its task is long: jobs of it start in long places from now on, in all workers. One lost word is no harm."""
+        try:
+            await self._store.call(Lengthen(queue=run.grant.queue, task=run.grant.task))
+        except StillhereError as error:
+            self.identity.complain("lengthen", error)
 
-    def in_doubt(self) -> bool:
-        """Whether the lease may be over by now."""
-        return not self.identity.trusted
-
-    def note_progress(self, run: Run, done: float, total: float | None, note: str) -> None:
-        """A handler's progress."""
-        self.records.note(run, done, total, note)
-
-    async def checkpoint(self, run: Run, value: object) -> None:
-        """A handler's checkpoint, from the loop."""
-        await self.records.checkpoint(run, value)
-
-    def checkpoint_sync(self, run: Run, value: object) -> None:
-        """A handler's checkpoint, from a thread."""
-        self.records.checkpoint_sync(run, value)
-
-    def log(self, run: Run, line: str) -> None:
-        """A handler's line."""
-        job_log.info("%s (%s): %s", run.grant.id, run.grant.task, line)
+    def _retire(self, why: str) -> None:
+        """Take no more jobs, and leave when those that run are over; the supervisor starts another process at once."""
+        if self.board.phase < Phase.RETIRE:
+            self.board.phase = Phase.RETIRE
+            log.info("Taking no more jobs: %s.", why)
+            if self._channel is not None:
+                self._channel.send(m="retiring", why=why)
 
     # --------------------------------------------------------------------------------------------- the supervisor
 
@@ -347,7 +365,11 @@ class Worker:
         """A message of the supervisor's."""
         kind = message.get("m")
         if kind == "drain":
-            self.drain(_timeline(message.get("timeline")))
+            self.drain(Timeline.read(message.get("timeline")))
+        elif kind == "retire":
+            self._retire(str(message.get("why")))
+        elif kind == "spare":
+            self._spare = bool(message.get("spare"))
         elif kind == "gone" and isinstance(message.get("worker"), str) and not self._leaving:
             self.crew.spawn(self.standing.reborn(message["worker"]))
 
@@ -356,10 +378,3 @@ class Worker:
         self.orphan = True
         self.drain()
         self.board.phase = Phase.ORPHAN
-
-
-def _timeline(given: Any) -> Timeline | None:
-    if isinstance(given, Mapping):
-        with contextlib.suppress(msgspec.ValidationError):
-            return msgspec.convert(given, Timeline)
-    return None

@@ -51,8 +51,8 @@ class Chief(Protocol):
     def worker_gone(self, child: ChildProcess, worker: str) -> None:
         """The store has closed this id."""
 
-    def suspects_wait(self, count: int) -> None:
-        """So many jobs wait in the suspects' lanes."""
+    def jobs_wait(self, suspects: int, solo: int) -> None:
+        """So many jobs wait in the suspects' lanes, and in the solo lanes."""
 
     def thread_failed(self, error: BaseException) -> None:
         """A fault of ours."""
@@ -224,8 +224,9 @@ class Beater(threading.Thread):
         self._lease_clocks = {queue: reply.lease_clock for queue, reply in zip(queues, replies, strict=True)}
         self._gap_s = min(reply.gap_ms for reply in replies) / 1000
         self._tick_at = boottime() + self._gap_s / 2
-        if suspects := sum(reply.suspects for reply in replies):
-            self._chief.suspects_wait(suspects)
+        suspects, solo = sum(reply.suspects for reply in replies), sum(reply.solo for reply in replies)
+        if suspects or solo:
+            self._chief.jobs_wait(suspects, solo)
 
     def _sweep(self, bound: float) -> None:
         queues = self._queues()

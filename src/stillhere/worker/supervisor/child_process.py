@@ -18,13 +18,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from stillhere.domain.attribution import Seen, exit_reason
+from stillhere.domain.attribution import Crash, Seen, exit_reason
+from stillhere.domain.job import Outcome
 from stillhere.ports.backend import Lanes
+from stillhere.worker import processes
+from stillhere.worker.anonymous import anonymous_file, read_all
 from stillhere.worker.board import WORKING, Board, Phase, Slot, SlotState
 from stillhere.worker.clock import boottime, boottime_ns
 from stillhere.worker.control import Channel
+from stillhere.worker.cut import CUT_SIGNAL
 from stillhere.worker.settings import WorkerSettings
-from stillhere.worker.supervisor import processes
+from stillhere.worker.supervisor import warden
+from stillhere.worker.timeline import Timeline
 
 log = logging.getLogger("stillhere.supervisor")
 
@@ -51,12 +56,14 @@ class ChildProcess:
         self.born = boottime()
         self.mark = secrets.token_hex(8)
         self.board = Board.create(2 * (slots + long_places) + 8)
+        self._dump = anonymous_file("stillhere-dump")
         try:
             self.channel, theirs = Channel.pair()
             with theirs:
                 self._popen = self._exec(program, theirs.fileno())
         except OSError:
             self.board.close()
+            os.close(self._dump)
             raise
         self.pid = self._popen.pid
         self.queues: list[str] = []
@@ -73,16 +80,33 @@ class ChildProcess:
         """It drains by itself, and is killed then."""
         self.silent = False
         """Its loop has not ticked for a second: hand back what it has not answered."""
-        self._exit_since = self._zombie_since = self._silent_since = 0.0
+        self.spare = False
+        """It waits, so that the next job that needs a process of its own need not wait for one to start."""
+        self.retired_at = 0.0
+        """It takes no more jobs, and another child has its place; 0: it does."""
+        self.late: frozenset[warden.Key] = frozenset()
+        """Runs that it could not end: with its death they end."""
+        self.void = warden.Void()
+        self._exit_since = self._zombie_since = self._silent_since = self._cut_at = 0.0
         self._warned_at = -_WARN_EVERY_S
-        self._void: tuple[float, set[tuple[int, str, int]]] | None = None
-        self.channel.send(m="start", settings=settings.to_json(), worker=self._first_worker, lanes=lanes)
+        self.channel.send(
+            m="start", settings=settings.to_json(), worker=self._first_worker, lanes=lanes, supervisor=os.getpid()
+        )
 
     def _exec(self, program: Sequence[str], control: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, *program, "--board", str(self.board.fd), "--control", str(control)],
+            [
+                sys.executable,
+                *program,
+                "--board",
+                str(self.board.fd),
+                "--control",
+                str(control),
+                "--dump",
+                str(self._dump),
+            ],
             stdin=subprocess.DEVNULL,
-            pass_fds=[self.board.fd, control],
+            pass_fds=[self.board.fd, control, self._dump],
             start_new_session=True,
             env=os.environ | {processes.MARK: self.mark},
         )
@@ -105,6 +129,8 @@ class ChildProcess:
         """Look at the board; True when its loop has just gone silent."""
         now = boottime()
         self._exit_since = (self._exit_since or now) if self.board.phase == Phase.EXIT else 0.0
+        if self.board.phase in (Phase.DRAIN, Phase.ORPHAN) and self.end_by is None and not self.told_to_end:
+            self.drains(self._settings.grace_ms / 1000 + Timeline.of(self._settings.grace_ms / 1000).kill)
         silent, newly = self._silence() > SILENT_S, False
         if silent and not self.silent:
             newly, self._silent_since = True, now - SILENT_S
@@ -117,7 +143,8 @@ class ChildProcess:
     @property
     def waits_for_suspects(self) -> bool:
         """Whether it takes suspects and has nothing: not when it is on its way out."""
-        return self.lanes != "pool" and self.board.phase < Phase.RETIRE and not self.board.taken()
+        free = self.lanes != "pool" and self.board.phase < Phase.RETIRE and not self.retired_at
+        return free and not self.board.taken()
 
     @property
     def is_silent(self) -> bool:
@@ -134,10 +161,12 @@ class ChildProcess:
         if now - self._warned_at < _WARN_EVERY_S or processes.is_stopped(self.pid):
             return
         self._warned_at = now
+        current = self.board.current()
+        by = f"it is in a step of {self._names([current])}" if current else "it is in none of its jobs' steps"
         log.warning(
-            "Child %d: its event loop has not moved for %g s while it runs %s. Its lease is kept, but a handler that "
+            "Child %d: its event loop has not moved for %.1f s: %s. It runs %s. The lease is kept, but a handler that "
             "blocks holds up all others: let it await, or write it as `def`.",
-            self.pid, SILENT_S, self._names(self._running(), "nothing"),
+            self.pid, self._silence(), by, self._names(self._running(), "nothing"),
         )  # fmt: skip
 
     # --------------------------------------------------------------------------------------------------- its end
@@ -178,15 +207,62 @@ class ChildProcess:
             return "its main thread has left", False
         if self.end_by is not None and now > self.end_by:
             return "it had not ended in time", True
-        if self._void is not None and now > self._void[0] and self._void[1] & self._started():
-            return "its lease was lost and its runs do not end", True
         return "", False
 
     def declared_gone(self) -> None:
-        """The store has closed its worker id: what runs under it is void, and gets the grace period to end."""
+        """The store has closed its worker id: what runs under it is void."""
         self.channel.send(m="gone", worker=self.worker)
-        if self._void is None or not self._void[1] & self._started():
-            self._void = boottime() + self._settings.grace_ms / 1000, self._started()
+        started = frozenset(map(warden.key_of, self._running()))
+        if not self.void.runs & started:
+            self.void = warden.Void(boottime_ns(), started)
+
+    def case(self, *, doubt_ns: int, draining: bool, stop_all_ns: int) -> warden.Doing:
+        """What is to be done about runs of its that are over; see `warden.Case`."""
+        if not self.going or self.killed:
+            return warden.NOTHING
+        case = warden.Case(
+            solo=self.lanes == "solo",
+            cuttable=bool(self.board.read("cuttable")),
+            retired_ns=int(self.retired_at * 1e9),
+            retire_grace_ns=self._settings.retire_grace_ms * 1_000_000,
+            void=self.void,
+            doubt_ns=doubt_ns,
+            draining=draining,
+            stop_all_ns=stop_all_ns,
+        )
+        return warden.look(self.board, case, boottime_ns())
+
+    @property
+    def has_doubters(self) -> bool:
+        """Whether a run of its must not outlive its lease."""
+        return self.going and not self.killed and any(slot.limits.stops_in_doubt for slot in self._running())
+
+    def overdue(self, now_ns: int) -> frozenset[warden.Key]:
+        """The runs that are past their own limits, or were cancelled, and go on."""
+        return frozenset(
+            warden.key_of(slot)
+            for slot in self._running()
+            if slot.over_ns and slot.over_ns <= now_ns and slot.why_over in ("timeout", "stalled", "cancelled")
+        )
+
+    def cut(self, run: Slot) -> None:
+        """Send the signal that ends this run, if it holds the loop when the signal comes; not too often."""
+        now = boottime()
+        if now - self._cut_at >= warden.CUT_EVERY_S:
+            self._cut_at = now
+            log.warning("Job %s (%s) blocks the loop of child %d after its time: cut.", run.job, run.task, self.pid)
+            self.board.write("cut_slot", run.index + 1)
+            self.board.write("cut_token", run.token)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, CUT_SIGNAL)
+
+    def retire(self, why: str) -> bool:
+        """Have it take no more jobs; False: it knows already."""
+        if self.retired_at or self.told_to_end:
+            return False
+        self.retired_at = boottime()
+        self.channel.send(m="retire", why=why)
+        return True
 
     def drains(self, seconds: float) -> None:
         """It was told to end, by us or by somebody else: it has so long."""
@@ -205,22 +281,47 @@ class ChildProcess:
         """Whether it left by its own will. A handler that calls `os._exit(0)` has not written the phase."""
         return status == 0 and self.board.phase == Phase.EXIT
 
-    def reason(self, status: int) -> str:
+    def reason(self, status: int, *, out_of_memory: bool = False) -> str:
         """Why it is dead, in words."""
-        return f"killed by its supervisor: {self.killed}" if self.killed else exit_reason(status)
+        if self.killed:
+            return f"killed by its supervisor: {self.killed}"
+        return exit_reason(status, out_of_memory=out_of_memory)
 
     def seen(self) -> list[Seen]:
         """What its board shows: the jobs it had."""
+        current = self.board.read("current") - 1
         return [
-            Seen(self.queues[slot.queue], slot.job, running=slot.state == SlotState.STARTED)
+            Seen(
+                self.queues[slot.queue],
+                slot.job,
+                running=slot.state == SlotState.STARTED,
+                thread=slot.thread,
+                current=slot.index == current,
+            )
             for slot in self.board.taken()
             if slot.queue < len(self.queues)
         ]
+
+    def crash(self, status: int, *, out_of_memory: bool) -> Crash:
+        """What its death looks like, beside its board."""
+        return Crash(
+            status=status,
+            deliberate=self.deliberate or self.ended_well(status),
+            ours=bool(self.killed),
+            out_of_memory=out_of_memory and not self.killed,
+            dump=read_all(self._dump),
+            loop_thread=self.board.read("loop_thread"),
+        )
+
+    def ends(self) -> dict[str, list[Outcome]]:
+        """How runs end that it could not end and that its death has ended, by queue."""
+        return warden.outcomes(self.board, self.queues, self.late, self.void)
 
     def close(self) -> None:
         """Let go of what is shared with a dead child."""
         self.channel.close()
         self.board.close()
+        os.close(self._dump)
 
     # ------------------------------------------------------------------------------------------------ for people
 
@@ -233,10 +334,7 @@ class ChildProcess:
         )
 
     def _running(self) -> list[Slot]:
-        return [slot for slot in self.board.taken() if slot.state == SlotState.STARTED]
-
-    def _started(self) -> set[tuple[int, str, int]]:
-        return {(slot.queue, slot.job, slot.token) for slot in self._running()}
+        return warden.running(self.board)
 
     @staticmethod
     def _names(running: list[Slot], none: str = "") -> str:

@@ -88,8 +88,8 @@ class Nursery:
         else:
             self._starts.append((at, "pool"))
 
-    def solos(self, now: float, *, suspects: int, solos: int, idle: int) -> int:
-        """How many solo children to start: for suspects that no idle child is there for, up to the limit."""
+    def solos(self, now: float, *, wanted: int, solos: int, idle: int) -> int:
+        """How many solo children to start: for jobs that no idle child is there for, up to the limit."""
         if now < self._solo_after:
             return 0
-        return max(0, min(self._settings.solo - solos, suspects - idle))
+        return max(0, min(self._settings.solo - solos, wanted - idle))

@@ -23,8 +23,15 @@ class Stopping:
         self._counted_at = -math.inf
         self.timeline = Timeline.of(grace_s)
         """What children are told."""
+        self.cancel_at = math.inf
+        """When all that runs is told to stop."""
         self.kill_at = math.inf
         self.exit_at = math.inf
+
+    @property
+    def longest_s(self) -> float:
+        """How long an end by the whole grace period takes."""
+        return Timeline.of(self._grace_s).kill
 
     @property
     def ordered(self) -> bool:
@@ -44,5 +51,6 @@ class Stopping:
     def order(self, now: float, timeline: Timeline) -> None:
         """Stop by this timeline, or by an earlier order where that is sooner."""
         self.timeline = timeline
+        self.cancel_at = min(self.cancel_at, now + timeline.cancel)
         self.kill_at = min(self.kill_at, now + timeline.kill)
         self.exit_at = min(self.exit_at, now + timeline.exit)

@@ -17,11 +17,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from stillhere.domain.attribution import Seen, judge
+from stillhere.domain.attribution import Crash, Seen, judge
 from stillhere.domain.errors import StillhereError
-from stillhere.domain.job import Verdict
+from stillhere.domain.job import Outcome, Verdict
 from stillhere.domain.lease import LeasePlan
-from stillhere.ports.backend import End, Ended, Renew, SyncStore, Verb
+from stillhere.ports.backend import BATCH, End, Ended, Renew, Settle, SyncStore, Verb
 from stillhere.worker.supervisor.child_process import ChildProcess
 
 log = logging.getLogger("stillhere.supervisor")
@@ -43,20 +43,27 @@ class Burial(msgspec.Struct, frozen=True, kw_only=True):
     default: Verdict
     verdicts: Mapping[str, Mapping[str, Verdict]]
     """By queue and job."""
+    details: Mapping[str, Mapping[str, str]]
+    """By queue and job: where a culprit's code was."""
+    ends: Mapping[str, list[Outcome]]
+    """By queue: how runs end that only this death could end; told before the rest is released."""
     answered: list[int]
     """The board's answered claims, by queue: only what was granted above them nobody has seen."""
     since: float
     """Monotonic time of the death, for the log."""
 
     @classmethod
-    def of(cls, child: ChildProcess, seen: list[Seen], reason: str, *, forgiven: bool, since: float) -> Burial:
-        """What to release of a child, from its board; `forgiven`: it was stopped on purpose, nobody is charged."""
+    def of(cls, child: ChildProcess, seen: list[Seen], crash: Crash, reason: str, *, since: float) -> Burial:
+        """What to release of a child, from its board and from what its death looks like."""
+        judgement = judge(seen, crash)
         return cls(
             worker=child.worker,
             queues=child.queues,
             reason=reason,
-            default=Verdict.INTERRUPTED if forgiven else Verdict.BYSTANDER,
-            verdicts=judge(seen, deliberate=forgiven),
+            default=Verdict.INTERRUPTED if crash.deliberate else Verdict.BYSTANDER,
+            verdicts=judgement.verdicts,
+            details=judgement.details,
+            ends=child.ends(),
             answered=[child.board.answered(index) for index in range(len(child.queues))],
             since=since,
         )
@@ -133,11 +140,12 @@ class Undertaker(threading.Thread):
         while open_queues:
             verbs = [verb for name in open_queues for verb in _last_words(burial, name)]
             try:
-                ends: list[Ended] = self._store.call_many(verbs, timeout=next(tries))[1::2]
+                replies: list[Any] = self._store.call_many(verbs, timeout=next(tries))
             except StillhereError as error:
                 self._complain(burial, error)
                 continue
             tries = self._tries()
+            ends = [reply for reply in replies if isinstance(reply, Ended)]
             for ended in ends:
                 suspects += len(ended.suspects)
                 _tell(burial, ended)
@@ -160,10 +168,18 @@ class Undertaker(threading.Thread):
 
 
 def _last_words(burial: Burial, name: str) -> list[Verb[Any]]:
-    """What the child answered since the last beat goes in front of its end, in the same round trip."""
+    """What the child answered since the last beat goes in front of its end, and so do the ends of its late runs.
+
+    All in one round trip. A settle of a run that is settled already, or no longer this worker's, changes nothing.
+    """
     answered = burial.answered[burial.queues.index(name)]
+    late = burial.ends.get(name, [])
     return [
         Renew(queue=name, worker=burial.worker, answered=answered),
+        *(
+            Settle(queue=name, worker=burial.worker, outcomes=late[at : at + BATCH])
+            for at in range(0, len(late), BATCH)
+        ),
         End(
             queue=name,
             worker=burial.worker,
@@ -171,6 +187,7 @@ def _last_words(burial: Burial, name: str) -> list[Verb[Any]]:
             force=True,
             default=burial.default,
             verdicts=burial.verdicts.get(name, {}),
+            details=burial.details.get(name, {}),
         ),
     ]
 

@@ -27,6 +27,7 @@ import time
 MARK = "_STILLHERE_WORKER"
 """Set in the environment of each child to an id of this start; its offspring inherit it."""
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _STATE, _PARENT, _EXIT_CODE = 0, 1, 49  # in /proc/PID/stat, counted after the name
 _PEEK = os.WNOHANG | getattr(os, "WNOWAIT", 0)
@@ -37,6 +38,28 @@ def become_reaper() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread ends that started it, the main thread of `parent` (Linux).
+
+    For the process of one job only: a job that must not outlive its lease has nobody left to end it then. If the
+    parent has died before this was said, nothing would ever come: then this process ends now.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def be_the_first_to_go() -> None:
+    """When memory runs out, the kernel should take this process rather than its supervisor (Linux)."""
+    with contextlib.suppress(OSError, ValueError):
+        path = f"/proc/{os.getpid()}/oom_score_adj"
+        score = min(1000, int(_read(path)) + 100)
+        with open(path, "w") as file:  # noqa: PTH123 - as in `_read`
+            file.write(str(score))
 
 
 def state(pid: int) -> str:
@@ -97,9 +120,7 @@ def end_offspring(pid: int, mark: str, *, dumping: bool = False, within_s: float
         if not dumping:
             kill_group(pid)
         left = [one for one in _offspring(pid, mark) if state(one) not in ("Z", "X", "")]
-        for one in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(one, signal.SIGKILL)
+        _signal_all(left, signal.SIGKILL)
         if not left or time.monotonic() > over:
             return
         time.sleep(0.002)
@@ -109,6 +130,43 @@ def kill_group(pid: int) -> None:
     """SIGKILL for the process group that a child leads."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def end_own_offspring(mark: str, within_s: float = 1.0) -> bool:
+    """Kill what this process has started and what carries its mark, until there is none; whether there was any.
+
+    For the process of one job, when that job is over. A program that was started with an environment of its own choice
+    and has got away from its parent is not found.
+    """
+    over, found = time.monotonic() + within_s, False
+    while left := _own_offspring(mark):
+        found = True
+        _signal_all(left, signal.SIGKILL)
+        if time.monotonic() > over:
+            break
+        time.sleep(0.002)
+    return found
+
+
+def signal_own_offspring(mark: str, number: int) -> None:
+    """Send this to all that this process has started and that carries its mark."""
+    _signal_all(_own_offspring(mark), number)
+
+
+def _own_offspring(mark: str) -> list[int]:
+    me = os.getpid()
+    parents = {one: int(_stat(one)[_PARENT]) for one in _all()}
+    found = {one for one in parents if one != me and _has_mark(one, mark)}
+    generation = {me}
+    while generation := {one for one, parent in parents.items() if parent in generation}:
+        found |= generation
+    return [one for one in found if state(one) not in ("Z", "X", "")]
+
+
+def _signal_all(pids: list[int], number: int) -> None:
+    for one in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(one, number)
 
 
 def _offspring(pid: int, mark: str) -> list[int]:

@@ -1,0 +1,67 @@
+"""What the kernel tells about memory: how much a process has, and whether somebody was killed for want of it.
+
+A SIGKILL says nothing about its sender. The kernel counts those that it sends itself when memory runs out, for the
+control group of this process (a container, a systemd unit) or for the machine: if the count has risen since it was last
+looked at, a SIGKILL is taken to be one of them. Where there is no such counter (macOS) nobody is ever out of memory.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes(pid: int) -> int:
+    """How much memory a process has resident; 0: there is no such process, or no /proc."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+class OomKills:
+    """The kernel's count of processes that it has killed for want of memory."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._sources = _sources(root)
+        self._seen = self._count()
+
+    def rose(self) -> bool:
+        """Whether the count is higher than when this was last asked."""
+        before, self._seen = self._seen, self._count()
+        return self._seen > before
+
+    def _count(self) -> int:
+        for path in self._sources:
+            for line in _lines(path):
+                name, _, number = line.partition(" ")
+                if name == "oom_kill" and number.isdigit():
+                    return int(number)
+        return 0
+
+
+def _sources(root: Path) -> list[Path]:
+    """The own control group's counter (version 2, version 1), then the machine's; the first that is there counts."""
+    groups = {names: path.lstrip("/") for _, names, path in _own_groups(root)}
+    second, first = groups.get(""), next((path for names, path in groups.items() if "memory" in names.split(",")), None)
+    found = []
+    if second is not None:
+        found += [root / "sys/fs/cgroup" / second / "memory.events", root / "sys/fs/cgroup/memory.events"]
+    if first is not None:
+        base = root / "sys/fs/cgroup/memory"
+        found += [base / first / "memory.oom_control", base / "memory.oom_control"]
+    return [*found, root / "proc/vmstat"]
+
+
+def _own_groups(root: Path) -> list[list[str]]:
+    parts = (line.split(":", 2) for line in _lines(root / "proc/self/cgroup"))
+    return [three for three in parts if len(three) == 3]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
