@@ -68,6 +68,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     burst: bool = False
     name: str = ""
     worker: str | None = None
+    alone: bool = False
+    """In another program, without a supervisor that could start a process for a suspect: it takes suspects itself."""
 
     @property
     def board_slots(self) -> int:
@@ -217,7 +219,8 @@ class Worker:
             return slots, "solo"
         if slots > 0:
             self.ear.want(True)
-        return slots, "both" if self.options.slots == 1 and not len(self.holdings) else "pool"
+        takes_all = self.options.slots == 1 or self.options.alone
+        return slots, "both" if takes_all and not len(self.holdings) else "pool"
 
     def _wanted(self) -> int:
         """A suspect has the process to itself; and a worker that leaves, or is not heard, wants nothing."""
@@ -338,6 +341,14 @@ class Worker:
         job_log.info("%s (%s): %s", run.grant.id, run.grant.task, line)
 
     # --------------------------------------------------------------------------------------------- the supervisor
+
+    def gone(self, worker: str) -> None:
+        """The second voice has heard that this id is closed; from any thread."""
+        self._from_thread(lambda: self._ordered({"m": "gone", "worker": worker}))
+
+    async def close_id(self) -> int:
+        """Close the worker id if nothing under it runs any more; how many runs have not ended."""
+        return await self._leave()
 
     def _from_thread(self, call: Callable[[], object]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: there is nobody to tell any more

@@ -21,17 +21,15 @@ from collections.abc import Sequence
 from stillhere.domain.attribution import Seen, exit_reason
 from stillhere.ports.backend import Lanes
 from stillhere.worker.board import WORKING, Board, Phase, Slot, SlotState
-from stillhere.worker.clock import boottime, boottime_ns
+from stillhere.worker.clock import boottime
 from stillhere.worker.control import Channel
 from stillhere.worker.settings import WorkerSettings
 from stillhere.worker.supervisor import processes
+from stillhere.worker.supervisor.vouched import LOOK_CLOSER_S, SILENT_S, seen_on, silence
 
 log = logging.getLogger("stillhere.supervisor")
 
 PROGRAM = ("-m", "stillhere.worker.child")
-SILENT_S = 1.0
-LOOK_CLOSER_S = 0.25
-"""A loop that has not ticked for so long may belong to a process that is writing a core dump."""
 EXIT_S = 2.0
 ZOMBIE_S = 1.0
 _WARN_EVERY_S = 60.0
@@ -126,8 +124,7 @@ class ChildProcess:
 
     def _silence(self) -> float:
         """Seconds since its loop ticked last; 0 for a child that has no loop yet, or none any more."""
-        ticked = self.board.read("loop_tick_ns")
-        return (boottime_ns() - ticked) / 1e9 if ticked and self.board.phase in WORKING else 0.0
+        return silence(self.board)
 
     def _warn_of_silence(self, now: float) -> None:
         """Blocking the loop is the commonest mistake in an async handler; now and then it is worth a line."""
@@ -211,11 +208,7 @@ class ChildProcess:
 
     def seen(self) -> list[Seen]:
         """What its board shows: the jobs it had."""
-        return [
-            Seen(self.queues[slot.queue], slot.job, running=slot.state == SlotState.STARTED)
-            for slot in self.board.taken()
-            if slot.queue < len(self.queues)
-        ]
+        return seen_on(self.board, self.queues)
 
     def close(self) -> None:
         """Let go of what is shared with a dead child."""

@@ -41,6 +41,7 @@ from stillhere.worker.supervisor.mailbox import Mailbox
 from stillhere.worker.supervisor.nursery import Death, Nursery
 from stillhere.worker.supervisor.stopping import Stopping
 from stillhere.worker.supervisor.undertaker import Burial, Undertaker
+from stillhere.worker.supervisor.vouched import Vouched
 from stillhere.worker.timeline import Timeline
 
 log = logging.getLogger("stillhere.supervisor")
@@ -170,7 +171,7 @@ class Supervisor:
         """A worker that may not use its store cannot work."""
         self._mailbox.post(self._give_up, why)
 
-    def worker_gone(self, child: ChildProcess, worker: str) -> None:
+    def worker_gone(self, child: Vouched, worker: str) -> None:
         """A child must drop everything and register anew."""
         self._mailbox.post(self._tell_gone, child, worker)
 
@@ -192,7 +193,7 @@ class Supervisor:
         self._undertaker.pending -= 1
         self._start_solos(suspects)
 
-    def _tell_gone(self, child: ChildProcess, worker: str) -> None:
+    def _tell_gone(self, child: Vouched, worker: str) -> None:
         if child in self._children and child.worker == worker:
             child.declared_gone()
 

@@ -22,7 +22,7 @@ from stillhere.domain.errors import StillhereError
 from stillhere.domain.job import Verdict
 from stillhere.domain.lease import LeasePlan
 from stillhere.ports.backend import End, Ended, Renew, SyncStore, Verb
-from stillhere.worker.supervisor.child_process import ChildProcess
+from stillhere.worker.supervisor.vouched import Vouched
 
 log = logging.getLogger("stillhere.supervisor")
 
@@ -49,7 +49,7 @@ class Burial(msgspec.Struct, frozen=True, kw_only=True):
     """Monotonic time of the death, for the log."""
 
     @classmethod
-    def of(cls, child: ChildProcess, seen: list[Seen], reason: str, *, forgiven: bool, since: float) -> Burial:
+    def of(cls, child: Vouched, seen: list[Seen], reason: str, *, forgiven: bool, since: float) -> Burial:
         """What to release of a child, from its board; `forgiven`: it was stopped on purpose, nobody is charged."""
         return cls(
             worker=child.worker,
