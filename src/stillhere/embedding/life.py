@@ -228,7 +228,7 @@ class Life:
     async def _follow(self) -> None:
         """Wait for what was left behind: while the loop turns its results are stored, and the worker id is closed."""
         try:
-            while self._left or not self._worker.settler.idle:
+            while self._left or not self._worker.settler.idle:  # noqa: ASYNC110 - threads have no event of ours
                 await asyncio.sleep(LATE_LOOK_S)
             await self._worker.close_id()
             self._followed = True
@@ -255,5 +255,5 @@ async def _until(condition: Callable[[], bool]) -> None:
     """Look until it is so, for a bounded time: what is awaited here ends by itself, soon."""
     loop = asyncio.get_running_loop()
     over = loop.time() + GONE_WITHIN_S
-    while not condition() and loop.time() < over:
+    while not condition() and loop.time() < over:  # noqa: ASYNC110 - as above
         await asyncio.sleep(LOOK_S)

@@ -5,9 +5,9 @@ host is killed it releases the jobs within a second. It is started by exec, in a
 terminal or a killed process group takes with it is not the one that must tell. A host that is stopped, or dead, it sees
 for itself; nothing is asked of the host.
 
-A thread of the host, the `Minder`, watches over the keeper: one that died is replaced after a pause, and in between the
-worker's own voice is enough. What may go wrong between two lines: the keeper may die while it is told something, so what
-it must know (`left`) is told to the next one again; and the host may fork: the fork closes its copy of the socket.
+A thread of the host watches over the keeper: one that died is replaced after a pause, and in between the worker's own
+voice is enough. What may go wrong between two lines: the keeper may die while it is told something, so what it must
+know (`left`) is told to the next one again; and the host may fork: the fork closes its copy of the socket.
 
 The voice stays for as long as code of a job still runs, also when the worker has ended: see `keep_until`.
 """
