@@ -47,6 +47,7 @@ HURRY = Timeline(cancel=0.0, leave=0.5, kill=0.5, exit=0.5)
 """For a block that is itself cancelled while it ends."""
 HURRY_S = 3.0
 GONE_WITHIN_S = 4.0
+LAST_S = 1.0
 LOOK_S, LATE_LOOK_S = 0.005, 0.1
 
 
@@ -163,7 +164,16 @@ class Life:
             return await self._worker.run()
         except Exception as error:
             log.critical("The worker in this process has ended: %s: %s", type(error).__name__, error, exc_info=error)
+            await self._stop_rest()
             raise
+
+    async def _stop_rest(self) -> None:
+        """The worker is no more: what it ran is told to stop, and what it held is given back."""
+        self._board.phase = Phase.DRAIN
+        for run in self._worker.holdings.active():
+            self._worker.executor.stop(run, "shutdown")
+        await _until(self._has_ended, self._given.grace_ms / 1000)
+        await self._worker.close_id()
 
     # ------------------------------------------------------------------------------------------------------- its end
 
@@ -171,10 +181,9 @@ class Life:
         """Drain and undo everything; raises what the worker itself has failed of, or `CancelledError` if cancelled."""
         cancelled = await self._wait_for_work()
         failure = None if self._work.cancelled() else self._work.exception()
-        left = self._left
-        if not left and (failure is not None or self._work.cancelled()):
-            await self._worker.close_id()
-        if left:
+        if self._work.cancelled():
+            await self._stop_rest()
+        if left := self._left:
             await self._leave_behind(left)
         else:
             self._board.phase = Phase.EXIT
@@ -226,17 +235,31 @@ class Life:
         return not self._followed and (busy or not self._loop.is_closed())
 
     async def _follow(self) -> None:
-        """Wait for what was left behind: while the loop turns its results are stored, and the worker id is closed."""
+        """Wait for what was left behind: while the loop turns its results are stored, and the worker id is closed.
+
+        When the loop is about to end all handlers on it are cancelled, as this is; how they ended is stored even then.
+        """
+        cancelled: asyncio.CancelledError | None = None
         try:
-            while self._left or not self._worker.settler.idle:  # noqa: ASYNC110 - threads have no event of ours
+            while not self._has_ended():  # noqa: ASYNC110 - threads have no event of ours
                 await asyncio.sleep(LATE_LOOK_S)
+        except asyncio.CancelledError as ending:
+            cancelled = ending
+            await _until(self._has_ended, LAST_S)
+        await self._worker.crew.disband()
+        if not self._left:
             await self._worker.close_id()
             self._followed = True
             self._board.phase = Phase.EXIT
             self._voice.end(closed=True)
             self._own.close()
-        finally:
-            await self._store.aclose()
+        await self._store.aclose()
+        if cancelled is not None:
+            raise cancelled
+
+    def _has_ended(self) -> bool:
+        """Whether no run is active, and how each of them ended is stored."""
+        return not self._left and self._worker.settler.idle
 
     async def _leave_lifespan(self) -> None:
         await leave_lifespan(self._lifespan, self._given.grace_ms / 1000)
@@ -251,9 +274,9 @@ def _settle(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def _until(condition: Callable[[], bool]) -> None:
-    """Look until it is so, for a bounded time: what is awaited here ends by itself, soon."""
+async def _until(condition: Callable[[], bool], within_s: float = GONE_WITHIN_S) -> None:
+    """Look until it is so, for a bounded time."""
     loop = asyncio.get_running_loop()
-    over = loop.time() + GONE_WITHIN_S
+    over = loop.time() + within_s
     while not condition() and loop.time() < over:  # noqa: ASYNC110 - as above
         await asyncio.sleep(LOOK_S)

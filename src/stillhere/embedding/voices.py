@@ -74,15 +74,7 @@ class _Keeper:
         self.channel, theirs = Channel.pair()
         try:
             with theirs:
-                words = [
-                    *program,
-                    "--board",
-                    str(board.fd),
-                    "--control",
-                    str(theirs.fileno()),
-                    "--host",
-                    str(os.getpid()),
-                ]
+                words = ["--board", str(board.fd), "--control", str(theirs.fileno()), "--host", str(os.getpid())]
                 self._popen = subprocess.Popen(
                     [sys.executable, *program, *words],
                     stdin=subprocess.DEVNULL,

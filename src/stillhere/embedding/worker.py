@@ -137,7 +137,7 @@ class _Thread(threading.Thread):
         super().__init__(name="stillhere-worker", daemon=True)
         self._worker = worker
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
+        self._told: asyncio.Event | None = None
         self._error: BaseException | None = None
         self.started: concurrent.futures.Future[None] = concurrent.futures.Future()
 
@@ -151,15 +151,15 @@ class _Thread(threading.Thread):
                 self.started.set_exception(error)
 
     async def _serve(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
         async with self._worker:
             self.started.set_result(None)
-            await self._stop.wait()
+            await self._told.wait()
 
     def finish(self) -> None:
         """Have it end, and wait for it."""
-        if self._loop is not None and self._stop is not None and self.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
+        if self._loop is not None and self._told is not None and self.is_alive():
+            self._loop.call_soon_threadsafe(self._told.set)
         self.join()
         if self._error is not None:
             raise self._error
