@@ -1,4 +1,4 @@
-"""What tests of embedded workers share: a program with a worker in it, and what a process has of threads and children."""
+"""What tests of embedded workers share: a program with a worker in it, and what a process has to compare."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Belongings:
     def __init__(self) -> None:
         self.threads = set(threading.enumerate())
         self.children = set(children(os.getpid()))
-        self.files = set(os.listdir("/proc/self/fd"))
+        self.files = {path.name for path in Path("/proc/self/fd").iterdir()}
         self.signals = {number: signal.getsignal(number) for number in signal.valid_signals()}
         self.wakeup = signal.set_wakeup_fd(-1)
         signal.set_wakeup_fd(self.wakeup)

@@ -100,7 +100,8 @@ class TestNothingIsLeftBehind:
         @asynccontextmanager
         async def lifespan() -> AsyncIterator[None]:
             loops.append(asyncio.get_running_loop())
-            raise RuntimeError("no database")
+            if loops:
+                raise RuntimeError("no database")
             yield
 
         app = App(valkey_server.url, namespace=namespace, lifespan=lifespan)
@@ -111,6 +112,41 @@ class TestNothingIsLeftBehind:
                     pytest.fail("it has not started")
         assert len(loops) == 2
         assert Belongings() == before
+
+
+class TestItsOptions:
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"lease": "100ms"}, "a lease is from 500ms to 1d long"),
+            ({"lease": "soon"}, "lease='soon'"),
+            ({"grace": -1}, "grace=-1"),
+            ({"slots": 0}, "slots=0: a number from 1 to 1000"),
+            ({"slots": True}, "slots=True"),
+            ({"overflow": -1}, "overflow=-1"),
+            ({"queues": "default"}, r"write a list of names: \['default'\]"),
+            ({"queues": []}, "name at least one"),
+            ({"queues": {"default": 0}}, "the weight of 'default'=0"),
+            ({"queues": ["a b"]}, "without spaces"),
+            ({"keeper": "fork"}, 'write "process" or "thread"'),
+            ({"name": "a b"}, "letters, digits"),
+        ],
+    )
+    def test_one_that_cannot_be(self, options: Any, words: str) -> None:
+        with pytest.raises(ConfigurationError, match=words):
+            App("memory://x").worker(**options)
+
+    async def test_too_many_queues(self, namespace: str) -> None:
+        worker = App(f"memory://{namespace}").worker(queues=[f"q{n}" for n in range(257)], keeper="thread")
+        with pytest.raises(ConfigurationError, match="257 queues are too many"):
+            async with worker:
+                pytest.fail("it has not started")
+
+    async def test_one_that_was_not_started(self) -> None:
+        worker = App("memory://x").worker()
+        assert (worker.id, worker.running) == ("", 0)
+        with pytest.raises(ConfigurationError, match="has not been started"):
+            await worker.drain()
 
 
 class TestItsCourse:
@@ -272,7 +308,7 @@ class TestItsEnd:
         monkeypatch.setattr(Worker, "_judge", breaks)
         before = Belongings()
         handle = await forever.enqueue()
-        with pytest.raises(LookupError):
+        with pytest.raises(LookupError):  # noqa: PT012 - the whole block is what is looked at
             async with app.worker(lease=LEASE) as worker:
                 await going.wait()
                 broken.set()

@@ -1,4 +1,4 @@
-"""`stillhere worker -p 0`: one worker in this very process, with the terminal, so that a handler can call `breakpoint()`.
+"""`stillhere worker -p 0`: one worker in this very process, with its terminal, so that handlers can `breakpoint()`.
 
 It is the worker that other programs embed, with a keeper process beside it: while somebody sits in the debugger the
 loop stands still and the lease is kept. This program is ours, so it hears signals: the first drains, the second ends
