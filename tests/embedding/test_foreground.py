@@ -88,6 +88,16 @@ def test_a_burst(stage: Stage) -> None:
     assert [stage.record(job).state for job in jobs] == ["succeeded"] * 10
 
 
+def test_a_signal_that_comes_before_the_loop_is_heard(
+    stage: Stage, make_worker: Callable[..., WorkerProcess], tmp_path: Path
+) -> None:
+    text = "import os, signal\nfrom stillhere import App\nos.kill(os.getpid(), signal.SIGTERM)\napp = App()\n"
+    (tmp_path / "signalling.py").write_text(text)
+    worker = make_worker("signalling:app", "-p", "0", url=stage.url, cwd=tmp_path)
+    assert worker.wait() == 0
+    assert "in this process" not in worker.log
+
+
 def test_a_wrong_app_is_told_as_to_any_worker(stage: Stage, make_worker: Callable[..., WorkerProcess]) -> None:
     worker = make_worker("no.such:app", "-p", "0", url=stage.url)
     assert worker.wait() == 78

@@ -44,6 +44,22 @@ def test_g13_a_blocked_loop_is_enough_for_a_keeper_thread(stage: Stage, make_hos
     assert [run.pid for run in stage.story().runs(job.id)] == [host.host]
 
 
+@pytest.mark.parametrize("keeper", ["process", "thread"])
+def test_g14_a_host_recovers_what_another_machine_has_lost(stage: Stage, make_host: MakeHost, keeper: str) -> None:
+    doomed = stage.ready_worker("-c", "4")
+    job = stage.add("steps", 1000)
+    stage.started(job)
+    stage.answered(job)
+    host = make_host(slots=4, keeper=keeper)
+    doomed.kill9_all()
+    killed = boot_ns()
+    again = stage.started(job, 2)
+    assert (again.start - killed) / 1e9 < BOUND_S
+    assert again.pid == host.host
+    job.cancel()
+    stage.finished(job)
+
+
 def test_g14_the_jobs_of_a_killed_host_start_elsewhere_within_a_second(stage: Stage, make_host: MakeHost) -> None:
     host = make_host(slots=4)
     keeper = host.keeper()
@@ -137,9 +153,11 @@ def test_a_terminated_group_does_not_take_the_keeper_along(stage: Stage, make_ho
 class TestALeftThread:
     """A call that nobody can cut short outlives the grace period of its worker."""
 
-    def test_it_runs_once_and_its_result_counts_while_the_loop_turns(self, stage: Stage, make_host: MakeHost) -> None:
-        host = make_host(slots=4, grace=1, lingers=10)
-        keeper = host.keeper()
+    @pytest.mark.parametrize("keeper", ["process", "thread"])
+    def test_it_runs_once_and_its_result_counts_while_the_loop_turns(
+        self, stage: Stage, make_host: MakeHost, keeper: str
+    ) -> None:
+        host = make_host(slots=4, grace=1, lingers=10, keeper=keeper)
         job = stage.add("wedge", 6)
         stage.started(job)
         stage.ready_worker("-c", "4")
@@ -150,7 +168,8 @@ class TestALeftThread:
         stage.finished(job)
         assert stage.record(job).state == "succeeded"
         assert [(run.pid, run.how) for run in stage.story().runs(job.id)] == [(host.host, "ok")]
-        eventually(lambda: not alive(keeper), what="the keeper has ended, before its host")
+        eventually(lambda: not children(host.host), what="the keeper has ended, before its host")
+        assert alive(host.host)
         assert host.wait() == 0
         assert "threads 1" in host.log
 
