@@ -88,6 +88,20 @@ class TestNothingIsLeftBehind:
         assert len(seen) == 2
         worker.stop()  # once more is no harm
 
+    def test_a_task_defined_again_in_a_cell_is_the_new_one(self, app: App[None]) -> None:
+        def cell(answer: int) -> Any:
+            @app.task
+            async def tells() -> int:
+                return answer
+
+            return tells
+
+        worker, first = app.worker(lease=LEASE, keeper="thread"), cell(1)
+        worker.start_in_thread()
+        assert first.enqueue_sync().result("10s") == 1
+        assert cell(2).enqueue_sync().result("10s") == 2
+        worker.stop()
+
     async def test_the_worker_id_is_closed(self, app: App[None]) -> None:
         add_tasks(app)
         async with app.worker(lease=LEASE) as worker:

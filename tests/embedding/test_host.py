@@ -108,7 +108,7 @@ def test_a_host_that_is_stopped_is_not_vouched_for(stage: Stage, make_host: Make
     assert alive(keeper)
     assert state(host.host) == "T", "nothing was done to the host"
     kill([host.host], signal.SIGCONT)
-    host.wait_for("the lease is lost")
+    eventually(lambda: stage.story().runs(job.id)[0].how == "CancelledError", what=lambda: host.log)
     job.cancel()
     stage.finished(job)
     late = stage.add_many("quick", 20)

@@ -161,11 +161,14 @@ class Life:
 
     async def _run(self) -> int:
         try:
-            return await self._worker.run()
+            left = await self._worker.run()
         except Exception as error:
             log.critical("The worker in this process has ended: %s: %s", type(error).__name__, error, exc_info=error)
             await self._stop_rest()
             raise
+        if not left:
+            self._board.phase = Phase.EXIT  # its id is closed: nobody needs to speak for it, however long the block is
+        return left
 
     async def _stop_rest(self) -> None:
         """The worker is no more: what it ran is told to stop, and what it held is given back."""
