@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from stillhere.domain.info import JobError, JobInfo, Progress
     from stillhere.domain.options import Backoff, CallOptions, Priority, TaskOptions
     from stillhere.domain.states import State
+    from stillhere.embedding.worker import EmbeddedWorker
     from stillhere.handle import Handle, NewJob, SyncHandle
     from stillhere.sender import AsyncTask, Sender, SyncTask, Task
     from stillhere.worker.child.context import Job, SyncJob, current_job, current_job_sync
@@ -71,6 +72,7 @@ _WHERE = {
     ),
     "domain.options": ("Backoff", "CallOptions", "Priority", "TaskOptions"),
     "domain.states": ("State",),
+    "embedding.worker": ("EmbeddedWorker",),
     "handle": ("Handle", "NewJob", "SyncHandle"),
     "domain.info": ("JobError", "JobInfo", "Progress"),
     "sender": ("AsyncTask", "Sender", "SyncTask", "Task"),
@@ -91,6 +93,7 @@ __all__ = [
     "DuplicateJob",
     "Duration",
     "DurationError",
+    "EmbeddedWorker",
     "Handle",
     "Job",
     "JobCancelled",

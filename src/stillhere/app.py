@@ -15,7 +15,7 @@ import importlib
 import pkgutil
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from stillhere.blueprint import Blueprint, HasTasks
 from stillhere.domain.errors import ConfigurationError, WrongDoor
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from stillhere.domain.codec import Codec
+    from stillhere.domain.durations import Duration
+    from stillhere.embedding.worker import EmbeddedWorker
     from stillhere.handle import Handle, NewJob, SyncHandle
 
     S_co = TypeVarWithDefault("S_co", covariant=True, default=Any)
@@ -163,6 +165,51 @@ class App(HasTasks, Generic[S_co]):
                 yield
             finally:
                 self._state = _NOTHING
+
+    def worker(
+        self,
+        *,
+        queues: Sequence[str] | Mapping[str, int] | None = None,
+        slots: int = 20,
+        lease: Duration = "30s",
+        grace: Duration = "8s",
+        long_after: Duration = "10s",
+        overflow: int | None = None,
+        keeper: Literal["process", "thread"] = "process",
+        burst: bool = False,
+        name: str = "",
+    ) -> EmbeddedWorker:
+        """Make a worker for this very process: ``async with app.worker(slots=4) as worker: ...``.
+
+        It runs the app's jobs on the loop of the block (`def` tasks in threads of its own) until the block is left,
+        which takes up to `grace`; nothing is left behind then. `queues`: all of the app's tasks, unless named, with
+        weights if given as a mapping. `overflow` places (as many as slots) take over jobs that run longer than
+        `long_after` (0: never). `burst`: end when the queues are empty; see `EmbeddedWorker.wait`.
+
+        A job whose thread is in a call that cannot be cut short outlives the block: its lease is kept while it runs,
+        so that nobody runs it a second time beside it, and it is handed over when this process ends.
+
+        ``keeper="process"`` starts a small process beside this one, which keeps the lease while a handler holds the
+        GIL, and releases the jobs within a second when this process is killed. ``"thread"`` does without: a held GIL
+        then costs the lease, and a killed host is noticed after 1.3 leases.
+
+        Raises `ConfigurationError` for options that cannot be, here or when the block is entered.
+        """
+        from stillhere.embedding.options import EmbeddingOptions  # noqa: PLC0415 - only a worker needs all of this
+        from stillhere.embedding.worker import EmbeddedWorker  # noqa: PLC0415 - as above
+
+        options = EmbeddingOptions.checked(
+            queues=queues,
+            slots=slots,
+            lease=lease,
+            grace=grace,
+            long_after=long_after,
+            overflow=overflow,
+            keeper=keeper,
+            burst=burst,
+            name=name,
+        )
+        return EmbeddedWorker(self, options)
 
     # ---------------------------------------------------------------------------------------------- jobs in numbers
 

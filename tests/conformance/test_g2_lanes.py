@@ -64,6 +64,14 @@ def test_g2_whoever_registers_last_declares(world: World) -> None:
     assert world.status().long_tasks == ["u"]
 
 
+def test_g2_a_worker_that_declares_nothing_changes_nothing(world: World) -> None:
+    world.worker("old", tasks=("t", "u"), lanes={"u": "solo"})
+    world.worker("host", tasks=("t", "u"), lanes={"t": "long"}, declares=False)
+    world.enqueue("a", task="u")
+    world.enqueue("b")
+    assert waiting(world) == (2, 0, 1)
+
+
 def test_g2_a_second_registration_of_a_live_worker_declares_nothing(world: World) -> None:
     worker = world.worker(lanes={"t": "long"})
     world.worker("new", lanes={"t": "solo"})

@@ -20,6 +20,7 @@ from stillhere.worker.supervisor.beater import Beater
 from stillhere.worker.supervisor.child_process import ChildProcess
 from stillhere.worker.supervisor.line import Line
 from stillhere.worker.supervisor.undertaker import FIRST_BOUND_S, NOBODY, Burial, Undertaker
+from stillhere.worker.supervisor.vouched import Vouched
 from tests.support.procs import eventually
 
 AWAY = StoreUnavailable("Cannot reach the store.")
@@ -77,7 +78,7 @@ class Chief:
     def store_refuses(self, why: str) -> None:
         self.told.append(("refuses", why))
 
-    def worker_gone(self, child: ChildProcess, worker: str) -> None:
+    def worker_gone(self, child: Vouched, worker: str) -> None:
         self.told.append(("gone", child, worker))
 
     def jobs_wait(self, suspects: int, solo: int) -> None:

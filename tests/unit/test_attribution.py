@@ -21,7 +21,7 @@ WAITS = Seen("p", "waits", running=True)
 THREAD = Seen("q", "thread", running=True, thread=POOL)
 THREAD_2 = Seen("q", "thread2", running=True, thread=0x2001)
 HELD = Seen("q", "held", running=False)
-C, S, N, I, B = Verdict.CULPRIT, Verdict.SUSPECT, Verdict.BYSTANDER, Verdict.INTERRUPTED, Verdict.BESIDE
+C, S, N, T, B = Verdict.CULPRIT, Verdict.SUSPECT, Verdict.BYSTANDER, Verdict.INTERRUPTED, Verdict.BESIDE
 
 
 def dumped(thread: int) -> Crash:
@@ -74,7 +74,7 @@ def test_g7_alone_is_the_culprit_whatever_the_reason(crash: Crash) -> None:
 
 @pytest.mark.parametrize("crash", [KILLED, SEGV, EXITED, dumped(LOOP)])
 def test_g7_a_deliberate_end_charges_nobody(crash: Crash) -> None:
-    assert verdicts(crash._replace(deliberate=True), STEP, THREAD) == {"step": I, "thread": I, "held": N}
+    assert verdicts(crash._replace(deliberate=True), STEP, THREAD) == {"step": T, "thread": T, "held": N}
 
 
 @pytest.mark.parametrize(

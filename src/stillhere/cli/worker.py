@@ -1,7 +1,7 @@
 """`stillhere worker APP`: turns the command line into a `WorkerSettings` and becomes the supervisor.
 
 This process never imports the app: it watches over processes that do, and must not share their fate. So a wrong name of
-an app is found by the first child, which tells it in one line.
+an app is found by the first child, which tells it in one line. Only with ``-p 0`` there is no supervisor and no child.
 """
 
 from __future__ import annotations
@@ -75,7 +75,12 @@ def settings_of(choices: Choices, target: str | None, given: dict[str, Any]) -> 
 @click.command(cls=_Worker)
 @click.argument("target", required=False, metavar="[APP]")
 @click.option(
-    "-p", "--processes", type=click.IntRange(1, _MOST), default=1, show_default=True, help="Worker processes."
+    "-p",
+    "--processes",
+    type=click.IntRange(0, _MOST),
+    default=1,
+    show_default=True,
+    help="Worker processes; 0: this process is the worker, with its terminal, for `breakpoint()`.",
 )
 @click.option(
     "-c",
@@ -137,6 +142,10 @@ def worker(choices: Choices, /, target: str | None, **given: Any) -> int:
     if sys.platform == "win32":
         raise ConfigurationError("A worker does not run on Windows; enqueueing and all other commands do.")
     settings = settings_of(choices, target, given)
+    if settings.processes == 0:
+        from stillhere.cli.foreground import run as run_here
+
+        return run_here(settings)
     from stillhere.worker.supervisor.main import run
 
     return run(settings)

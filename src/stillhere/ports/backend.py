@@ -2,11 +2,7 @@
 
 A verb is a frozen value (`Claim(queue="default", worker=w, n=7, slots=20)`); a store runs it and returns the verb's
 reply. One verb is one file of the same stem in `lua/` or `sql/`. Verbs as values give one way in for asyncio and for
-threads, let a batch travel in one round trip (`call_many`), and let a test send the same request late, twice and out
-of order, which every verb must survive (G12).
-
-Who calls what: a producer `Enqueue`, `Cancel`, `Retry`, `Look`. A worker child `Register`, `Claim`, `Beat`, `Settle`,
-`Checkpoint`, `Progress`, `End` (to leave). Its supervisor `Renew`, `Tick`, `Sweep`, `End`.
+threads, one round trip for a batch (`call_many`), and requests that a test can send late and twice (G12).
 
 The guarantees a store gives; the conformance suite tests each under its number on every store.
 
@@ -52,9 +48,8 @@ from stillhere.domain.job import (
 from stillhere.domain.states import State
 
 R = TypeVar("R")
-
 BATCH = 100
-"""Most jobs that one call of `Enqueue`, `Settle`, `Progress` or `End` touches: bounds a script to a few ms (G7)."""
+"""Most jobs that one `Enqueue`, `Settle`, `Progress` or `End` touches: bounds a script to a few ms (G7)."""
 
 
 class Verb(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
@@ -135,6 +130,8 @@ class Register(Verb[Literal["ok", "exists", "gone"]], frozen=True, kw_only=True)
     record_version: int = RECORD_VERSION
     lanes: Mapping[str, DeclaredLane] = {}
     """Tasks that it declares to be `long` or `solo`; what it knows and does not name here is neither (any more)."""
+    declares: bool = True
+    """False: what is declared stays as it is."""
     info: Mapping[str, str] = {}
     """For people: `host`, `pid`, `name`, `slots`, `version`."""
 
@@ -296,8 +293,8 @@ class Ticked(msgspec.Struct, frozen=True, kw_only=True):
     lease_clock: int
     gap_ms: int
     suspects: int = 0
-    """Jobs that wait in the suspects' lane; `solo`: in the solo lane."""
     solo: int = 0
+    """Jobs that wait in the solo lane, and before it in the suspects' lane."""
     asks: list[Asked] = []
     """Questions that no supervisor has answered yet, of all workers of the queue, at most 20."""
 

@@ -200,8 +200,13 @@ class Board:
         The page itself goes with its last reader: another thread may be in the middle of it.
         """
         if self._page is not None:
-            self._page = None
+            self._leave_page()
             os.close(self.fd)
+
+    def _leave_page(self) -> None:
+        """Read zeros and write nowhere: a step of a job that is going on here must not mark anything."""
+        self.words = memoryview(bytearray(8 * len(self.words))).cast("q")
+        self._page = None
 
     # ------------------------------------------------------------------------------------------------ numbers
 
@@ -363,8 +368,7 @@ class Board:
 def _forget_in_fork() -> None:
     """Runs in a forked process: it must neither write on the parent's page nor read it as its own."""
     for board in list(_boards):
-        board.words = memoryview(bytearray(8 * len(board.words))).cast("q")  # a step that goes on here marks nothing
-        board._page = None  # noqa: SLF001 - this module's own hook
+        board._leave_page()  # noqa: SLF001 - this module's own hook
 
 
 os.register_at_fork(after_in_child=_forget_in_fork)

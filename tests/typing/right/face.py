@@ -15,6 +15,7 @@ from stillhere import (
     Backoff,
     Blueprint,
     CallOptions,
+    EmbeddedWorker,
     Handle,
     Job,
     JobInfo,
@@ -168,6 +169,17 @@ def use_sync() -> None:
 @dataclass
 class Cursor:
     page: int = 0
+
+
+async def in_a_program() -> None:
+    worker = app.worker(queues={"default": 2}, slots=4, grace=timedelta(seconds=5), keeper="thread")
+    assert_type(worker, EmbeddedWorker)
+    async with worker as same:
+        assert_type(same.id, str)
+        assert_type(same.running, int)
+        await same.drain()
+    worker.start_in_thread()
+    worker.stop()
 
 
 async def in_a_handler() -> None:

@@ -90,6 +90,12 @@ def use_sync() -> None:
     print(number)
 
 
+def in_a_program() -> None:
+    app.worker(4)  # wrong
+    app.worker(keeper="fork")  # wrong
+    app.worker(slots="4")  # wrong
+
+
 async def in_a_handler() -> None:
     job = current_job()
     job.checkpoint(5)  # wrong

@@ -48,9 +48,10 @@ def register(turn: Turn, verb: Register) -> Literal["ok", "exists", "gone"]:
         info=dict(verb.info),
     )
     queue.known.update(tasks)
-    for task in tasks:  # whoever registers last says it: a declaration that was taken back is not believed for ever
-        queue.lanes.pop(task, None)
-    queue.lanes.update({task: lane for task, lane in verb.lanes.items() if task in tasks})
+    if verb.declares:  # whoever registers last says it: a declaration that was taken back is not believed for ever
+        for task in tasks:
+            queue.lanes.pop(task, None)
+        queue.lanes.update({task: lane for task, lane in verb.lanes.items() if task in tasks})
     queue.clock.lower_gap(verb.lease_ms)
     return "ok"
 

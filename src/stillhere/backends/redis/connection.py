@@ -139,7 +139,8 @@ class Endpoint:
 
     def unreachable(self, error: BaseException) -> StillhereError:
         """What to tell when no connection came about."""
-        if isinstance(error, (redis.AuthenticationError, redis.ResponseError)):
+        inner = error.__cause__ or error  # the client for asyncio wraps what the server has said
+        if isinstance(inner, (redis.AuthenticationError, redis.ResponseError)):
             return ConfigurationError(f"{self.shown} refused the connection ({str(error).rstrip('.')}).")
         return StoreUnavailable(f"Cannot reach {self.shown} ({_why(error)}).", sent=False)
 

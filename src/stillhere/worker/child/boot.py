@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 import threading
-from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from stillhere import __version__
@@ -16,6 +15,7 @@ from stillhere.domain.plan import DEFAULT_QUEUE
 from stillhere.domain.task import Tasks
 from stillhere.ports.backend import AsyncStore, Lanes, SyncStore
 from stillhere.worker.board import MAX_QUEUES, Board, Phase
+from stillhere.worker.child.lifespan import leave_lifespan
 from stillhere.worker.child.options import Options
 from stillhere.worker.child.signals import STOP
 from stillhere.worker.child.steps import Cutter, TaskFactory
@@ -24,8 +24,6 @@ from stillhere.worker.control import Channel, Message
 from stillhere.worker.formatters import formatter
 from stillhere.worker.processes import MARK
 from stillhere.worker.settings import WorkerSettings
-
-log = logging.getLogger("stillhere.worker")
 
 
 class Door(Protocol):
@@ -167,22 +165,11 @@ class Boot:
             board.phase = Phase.EXIT  # nobody vouches for a worker that has crashed, whatever its clean-up does
             raise
         finally:
-            await self._leave(lifespan)
+            await leave_lifespan(lifespan, self.settings.grace_ms / 1000)
         await store.aclose()
         if not left:
             own.close()
         return left, worker.orphan
-
-    async def _leave(self, lifespan: AbstractAsyncContextManager[None]) -> None:
-        """Leave the app's lifespan. It gets as long as jobs get; what it raises is its own loss, not the jobs'."""
-        bound = self.settings.grace_ms / 1000
-        try:
-            async with asyncio.timeout(bound):
-                await lifespan.__aexit__(None, None, None)
-        except TimeoutError:
-            log.error("The app's lifespan did not end within %.3g s: left as it is.", bound)  # noqa: TRY400 - no trace
-        except Exception:
-            log.exception("The app's lifespan raised at its end.")
 
 
 def _drain(worker: Worker, channel: Channel) -> None:

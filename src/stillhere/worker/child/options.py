@@ -24,6 +24,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """In the environment of this process and of all that it starts; "": they cannot be told from others."""
     name: str = ""
     worker: str | None = None
+    alone: bool = False
+    """In another program, without a supervisor that could start a process for a job: it takes suspects itself, and
+    says nothing about which tasks want a process."""
 
     @property
     def board_slots(self) -> int:

@@ -40,12 +40,13 @@ class Standing:
         *,
         tasks: Tasks,
         slots: int,
+        declares: bool = True,
         stop: Callable[[Run, StopReason], None],
         on_death: Callable[[], None],
         on_birth: Callable[[], None],
     ) -> None:
         self._store, self._identity, self._holdings = store, identity, holdings
-        self._tasks, self._slots = tasks, slots
+        self._tasks, self._slots, self._declares = tasks, slots, declares
         self._stop, self._on_death, self._on_birth = stop, on_death, on_birth
         self._lock = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
@@ -89,7 +90,8 @@ class Standing:
                 worker=self._identity.worker,
                 lease_ms=self._identity.lease_ms,
                 tasks=self._tasks.names(),
-                lanes=self._tasks.lanes(),
+                lanes=self._tasks.lanes() if self._declares else {},
+                declares=self._declares,
                 info=info,
             )
             for queue in self._holdings.queues

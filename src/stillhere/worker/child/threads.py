@@ -70,6 +70,7 @@ class Threads:
         self._idle = 0
         self._count = 0
         self._busy: set[int] = set()
+        self._threads: list[threading.Thread] = []
 
     @property
     def busy(self) -> int:
@@ -85,14 +86,21 @@ class Threads:
             if self._idle:
                 self._idle -= 1
             else:
-                threading.Thread(target=self._serve, name=f"stillhere-job-{self._count + 1}", daemon=True).start()
+                thread = threading.Thread(target=self._serve, name=f"stillhere-job-{self._count + 1}", daemon=True)
+                thread.start()
                 self._count += 1
+                self._threads.append(thread)
         self._work.put(work)
 
     def close(self) -> None:
         """Let idle threads end, and the others when they are done."""
         for _ in range(self._count):
             self._work.put(None)
+
+    @property
+    def alive(self) -> int:
+        """How many threads there are."""
+        return sum(thread.is_alive() for thread in self._threads)
 
     def _serve(self) -> None:
         me = threading.get_ident()

@@ -89,6 +89,7 @@ class Worker:
             self.holdings,
             tasks=tasks,
             slots=options.slots,
+            declares=not options.alone,
             stop=self.executor.stop,
             on_death=self._died,
             on_birth=self._born,
@@ -217,7 +218,7 @@ class Worker:
         slots = min(self.places.free, most)
         if self._lanes == "solo":
             return Room(slots, 0, "solo")
-        alone = self.options.slots == 1 and not len(self.holdings)
+        alone = (self.options.slots == 1 or self.options.alone) and not len(self.holdings)
         return Room(slots, min(self.places.free_long, most - slots), "both" if alone else "pool")
 
     def _take(self, grant: Grant) -> Run | None:
@@ -356,6 +357,14 @@ class Worker:
                 self._channel.send(m="retiring", why=why)
 
     # --------------------------------------------------------------------------------------------- the supervisor
+
+    def gone(self, worker: str) -> None:
+        """The second voice has heard that this id is closed; from any thread."""
+        self._from_thread(lambda: self._ordered({"m": "gone", "worker": worker}))
+
+    async def close_id(self) -> int:
+        """Close the worker id if nothing under it runs any more; how many runs have not ended."""
+        return await self._leave()
 
     def _from_thread(self, call: Callable[[], object]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: there is nobody to tell any more

@@ -18,7 +18,7 @@ import logging
 import random
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from stillhere.domain.errors import ConfigurationError, StillhereError
@@ -27,7 +27,7 @@ from stillhere.domain.lease import LeasePlan, RenewalClock, jittered
 from stillhere.ports.backend import End, Renew, Sweep, SyncStore, Tick, Ticked, Verb
 from stillhere.worker.board import Phase
 from stillhere.worker.clock import boottime, boottime_ns
-from stillhere.worker.supervisor.child_process import ChildProcess
+from stillhere.worker.supervisor.vouched import Vouched
 
 log = logging.getLogger("stillhere.supervisor")
 
@@ -48,7 +48,7 @@ class Chief(Protocol):
     def store_refuses(self, why: str) -> None:
         """The store can be reached and will not serve this worker."""
 
-    def worker_gone(self, child: ChildProcess, worker: str) -> None:
+    def worker_gone(self, child: Vouched, worker: str) -> None:
         """The store has closed this id."""
 
     def jobs_wait(self, suspects: int, solo: int) -> None:
@@ -66,7 +66,7 @@ class Beater(threading.Thread):
         store: SyncStore,
         plan: LeasePlan,
         queues: Callable[[], list[str]],
-        children: Callable[[], list[ChildProcess]],
+        children: Callable[[], Sequence[Vouched]],
         chief: Chief,
     ) -> None:
         super().__init__(name="stillhere-beater", daemon=True)

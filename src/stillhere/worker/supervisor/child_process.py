@@ -23,20 +23,18 @@ from stillhere.domain.job import Outcome
 from stillhere.ports.backend import Lanes
 from stillhere.worker import processes
 from stillhere.worker.anonymous import anonymous_file, read_all
-from stillhere.worker.board import WORKING, Board, Phase, Slot, SlotState
+from stillhere.worker.board import WORKING, Board, Phase, Slot
 from stillhere.worker.clock import boottime, boottime_ns
 from stillhere.worker.control import Channel
 from stillhere.worker.cut import CUT_SIGNAL
 from stillhere.worker.settings import WorkerSettings
 from stillhere.worker.supervisor import warden
+from stillhere.worker.supervisor.vouched import LOOK_CLOSER_S, SILENT_S, seen_on, silence
 from stillhere.worker.timeline import Timeline
 
 log = logging.getLogger("stillhere.supervisor")
 
 PROGRAM = ("-m", "stillhere.worker.child")
-SILENT_S = 1.0
-LOOK_CLOSER_S = 0.25
-"""A loop that has not ticked for so long may belong to a process that is writing a core dump."""
 EXIT_S = 2.0
 ZOMBIE_S = 1.0
 _WARN_EVERY_S = 60.0
@@ -153,8 +151,7 @@ class ChildProcess:
 
     def _silence(self) -> float:
         """Seconds since its loop ticked last; 0 for a child that has no loop yet, or none any more."""
-        ticked = self.board.read("loop_tick_ns")
-        return (boottime_ns() - ticked) / 1e9 if ticked and self.board.phase in WORKING else 0.0
+        return silence(self.board)
 
     def _warn_of_silence(self, now: float) -> None:
         """Blocking the loop is the commonest mistake in an async handler; now and then it is worth a line."""
@@ -289,18 +286,7 @@ class ChildProcess:
 
     def seen(self) -> list[Seen]:
         """What its board shows: the jobs it had."""
-        current = self.board.read("current") - 1
-        return [
-            Seen(
-                self.queues[slot.queue],
-                slot.job,
-                running=slot.state == SlotState.STARTED,
-                thread=slot.thread,
-                current=slot.index == current,
-            )
-            for slot in self.board.taken()
-            if slot.queue < len(self.queues)
-        ]
+        return seen_on(self.board, self.queues)
 
     def crash(self, status: int, *, out_of_memory: bool) -> Crash:
         """What its death looks like, beside its board."""

@@ -64,9 +64,9 @@ class QueueLog(logging.Handler):
             data = data[os.write(self._fd, data) :]
 
 
-def start_logging(form: str, level: str) -> QueueLog:
-    """Make it the one handler of this process."""
+def start_logging(form: str, level: str, who: str = "supervisor") -> QueueLog:
+    """Make it the one handler of this process; `who` stands in each line."""
     handler = QueueLog(sys.stderr.fileno() if sys.stderr is not None else None)
-    handler.setFormatter(formatter(form, "supervisor"))
+    handler.setFormatter(formatter(form, who))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     return handler

@@ -38,6 +38,7 @@ from stillhere.worker.supervisor.mailbox import Mailbox
 from stillhere.worker.supervisor.nursery import Nursery
 from stillhere.worker.supervisor.stopping import Stopping
 from stillhere.worker.supervisor.undertaker import Burial, Undertaker
+from stillhere.worker.supervisor.vouched import Vouched
 from stillhere.worker.timeline import Timeline
 
 log = logging.getLogger("stillhere.supervisor")
@@ -158,7 +159,7 @@ class Supervisor:
         """A worker that may not use its store cannot work."""
         self._mailbox.post(self._give_up, why)
 
-    def worker_gone(self, child: ChildProcess, worker: str) -> None:
+    def worker_gone(self, child: Vouched, worker: str) -> None:
         """A child must drop everything and register anew."""
         self._mailbox.post(self._tell_gone, child, worker)
 
@@ -181,7 +182,7 @@ class Supervisor:
         if suspects:
             self._family.start_solos(suspects, 0)
 
-    def _tell_gone(self, child: ChildProcess, worker: str) -> None:
+    def _tell_gone(self, child: Vouched, worker: str) -> None:
         if child in self._family.children and child.worker == worker:
             child.declared_gone()
 

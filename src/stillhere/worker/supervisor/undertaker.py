@@ -22,7 +22,7 @@ from stillhere.domain.errors import StillhereError
 from stillhere.domain.job import Outcome, Verdict
 from stillhere.domain.lease import LeasePlan
 from stillhere.ports.backend import BATCH, End, Ended, Renew, Settle, SyncStore, Verb
-from stillhere.worker.supervisor.child_process import ChildProcess
+from stillhere.worker.supervisor.vouched import Vouched
 
 log = logging.getLogger("stillhere.supervisor")
 
@@ -53,7 +53,7 @@ class Burial(msgspec.Struct, frozen=True, kw_only=True):
     """Monotonic time of the death, for the log."""
 
     @classmethod
-    def of(cls, child: ChildProcess, seen: list[Seen], crash: Crash, reason: str, *, since: float) -> Burial:
+    def of(cls, child: Vouched, seen: list[Seen], crash: Crash, reason: str, *, since: float) -> Burial:
         """What to release of a child, from its board and from what its death looks like."""
         judgement = judge(seen, crash)
         return cls(

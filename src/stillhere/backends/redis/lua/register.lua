@@ -1,7 +1,7 @@
 -- Open a lease under a worker id that was never used. A late copy finds the record, or the mark of its end.
 --
 -- mode: write
--- args: worker lease_ms:int tasks:list record_version:int lanes:list info:list
+-- args: worker lease_ms:int tasks:list record_version:int lanes:list declares:flag info:list
 -- reply: 'ok', 'exists' or 'gone'
 -- guarantees: G3 G4 G12
 
@@ -17,7 +17,7 @@ for _, task in ipairs(tasks) do
   if call('SADD', key('can:' .. worker), 'task:' .. task) == 1 then call('HINCRBY', key('known'), task, 1) end
 end
 -- Whoever registers last says in which lane a task belongs: a declaration that was taken back is not believed for ever.
-for _, task in ipairs(tasks) do
+for _, task in ipairs(declares and tasks or {}) do
   if lanes[task] then
     call('HSET', key('lanes'), task, lanes[task])
     set_apart()
