@@ -235,3 +235,22 @@ async def doubting(seconds: float) -> int:
                 told = True
                 ledger.write("doubt", job.id, job.token)
     return job.token
+
+
+@app.task
+def grind(seconds: float) -> int:
+    """Keep a thread busy with Python code, calls in calls."""
+
+    def deep(left: int) -> int:
+        return left and deep(left - 1)
+
+    job = current_job_sync()
+    rounds = 0
+    with ledger.run(job.id, job.token):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            deep(50)
+            rounds += 1
+            if rounds % 1000 == 0:
+                job.check()
+    return rounds

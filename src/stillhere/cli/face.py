@@ -26,6 +26,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "status": ("status", "Show queues and workers in figures; tell whether one is stuck."),
     "jobs": ("jobs", "List jobs, by filter."),
     "show": ("show", "Show all that is known of one job."),
+    "stack": ("stack", "Show where the code of a running job is."),
     "cancel": ("change", "Cancel a job, or all that match a filter."),
     "retry": ("change", "Run a job that failed again, or all that match a filter."),
     "dead": ("dead", "List, show, retry or purge dead letters."),

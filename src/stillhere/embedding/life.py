@@ -121,10 +121,14 @@ class Life:
             return KeeperProcess(charge, self._board)
         return KeeperThread(charge, self._board, lambda: open_sync(url, namespace))
 
+    def _stack_of(self, job: str) -> str:
+        """Where the code of a job is; from another thread."""
+        return self._worker.stacks.of(job)
+
     async def _start_voice(self) -> None:
         up = self._loop.create_future()
         try:
-            self._voice.start(lambda: self._post(_settle, up), self._gone)
+            self._voice.start(lambda: self._post(_settle, up), self._gone, self._stack_of)
         except BaseException:
             self._board.close()
             raise

@@ -30,7 +30,7 @@ import msgspec
 
 from stillhere.domain.errors import ConfigurationError
 from stillhere.domain.lease import plan_for
-from stillhere.ports.backend import SyncStore
+from stillhere.ports.backend import Asked, SyncStore
 from stillhere.worker.board import Board
 from stillhere.worker.clock import boottime
 from stillhere.worker.control import Channel
@@ -39,6 +39,7 @@ from stillhere.worker.keeper.program import Charge
 from stillhere.worker.supervisor.backoff import Backoff
 from stillhere.worker.supervisor.beater import Beater
 from stillhere.worker.supervisor.line import Line
+from stillhere.worker.supervisor.questions import about
 from stillhere.worker.supervisor.vouched import Vouched
 
 log = logging.getLogger("stillhere.worker")
@@ -52,8 +53,11 @@ END_S = 3.0
 class Voice(Protocol):
     """The second voice, as the embedded worker sees it."""
 
-    def start(self, on_up: Callable[[], None], on_gone: Callable[[str], None]) -> None:
-        """Begin to speak; both are called in another thread: when it speaks, and when the worker id is closed."""
+    def start(self, on_up: Callable[[], None], on_gone: Callable[[str], None], stack_of: Callable[[str], str]) -> None:
+        """Begin to speak. All are called in another thread.
+
+        When it speaks, when the worker id is closed, and when somebody wants to know where a job's code is.
+        """
 
     def keep_until(self, still_runs: Callable[[], bool]) -> None:
         """The worker has ended and some of its code runs on: speak until that is over, then end by yourself."""
@@ -120,6 +124,7 @@ class KeeperProcess:
         self._nudge: tuple[int, int] | None = os.pipe()
         self._on_up: Callable[[], None] = lambda: None
         self._on_gone: Callable[[str], None] = lambda _: None
+        self._stack_of: Callable[[str], str] = lambda _: ""
         self._thread = threading.Thread(target=self._serve, name="stillhere-minder", daemon=True)
 
     @property
@@ -128,9 +133,9 @@ class KeeperProcess:
         keeper = self._keeper
         return None if keeper is None else keeper.pid
 
-    def start(self, on_up: Callable[[], None], on_gone: Callable[[str], None]) -> None:
+    def start(self, on_up: Callable[[], None], on_gone: Callable[[str], None], stack_of: Callable[[str], str]) -> None:
         """Start the keeper and the thread that watches over it; raises `ConfigurationError` when there is none."""
-        self._on_up, self._on_gone = on_up, on_gone
+        self._on_up, self._on_gone, self._stack_of = on_up, on_gone, stack_of
         try:
             self._keeper = _Keeper(self._charge, self._board, self._program)
         except OSError as error:
@@ -208,6 +213,9 @@ class KeeperProcess:
                     self._on_up()
                 case "gone":
                     self._on_gone(str(message.get("worker")))
+                case "stack":
+                    text = self._stack_of(str(message.get("job")))
+                    keeper.channel.send(m="stack", req=message.get("req"), text=text)
 
     def _look(self, keeper: _Keeper) -> None:
         code = keeper.exit_code
@@ -255,10 +263,12 @@ class KeeperThread:
         self._charge, self._open_store = charge, open_store
         self._still_runs: Callable[[], bool] | None = None
         self._beater: Beater | None = None
+        self._stack_of: Callable[[str], str] = lambda _: ""
 
-    def start(self, on_up: Callable[[], None], on_gone: Callable[[str], None]) -> None:
+    def start(self, on_up: Callable[[], None], on_gone: Callable[[str], None], stack_of: Callable[[str], str]) -> None:
         """Start the thread."""
-        self._host = Host(os.getpid(), self._board, self._charge.queues, on_gone)
+        self._host = Host(os.getpid(), self._board, self._charge.queues, on_gone, lambda *_: None)
+        self._stack_of = stack_of
         plan = plan_for(self._charge.lease_ms / 1000)
         self._beater = Beater(Line(self._open_store), plan, lambda: self._charge.queues, self._vouched, chief=self)
         self._beater.start()
@@ -295,6 +305,12 @@ class KeeperThread:
         return [] if self._host is None else [self._host]
 
     # ----------------------------------------------------------------------------------------- what the beater says
+
+    def asked(self, queue: str, asks: list[Asked]) -> None:
+        """Somebody wants to know where these jobs' code is."""
+        for one in asks:
+            if self._host is not None and self._beater is not None and one.worker == self._host.worker:
+                self._beater.answer(queue, one.id, f"{about(self._host, one.job)}\n{self._stack_of(one.job)}")
 
     def store_answers(self) -> None:
         """The worker finds out by itself."""

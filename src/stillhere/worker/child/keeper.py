@@ -151,6 +151,7 @@ class Keeper(threading.Thread):
         if channel is None:
             return
         for message in channel.receive():
+            self._identity.board.write("keeper_tick_ns", boottime_ns())  # a question takes its time
             self._on_message(message)
         if channel.eof:
             self._selector.unregister(channel)

@@ -39,6 +39,7 @@ from stillhere.worker.child.places import Places
 from stillhere.worker.child.records import Records
 from stillhere.worker.child.runs import Holdings, Run
 from stillhere.worker.child.settler import Settler
+from stillhere.worker.child.stacks import Stacks
 from stillhere.worker.child.standing import Standing
 from stillhere.worker.clock import boottime, boottime_ns
 from stillhere.worker.control import Channel, Message
@@ -83,6 +84,7 @@ class Worker:
         self.settler = Settler(store, self.identity, self.holdings, self.crew, self._settled)
         self.records = Records(store, own, self.identity, self.crew)
         self._desk = Desk(self.identity, self.records)
+        self.stacks = Stacks(self._loop, self.holdings, board)
         self.standing = Standing(
             store,
             self.identity,
@@ -113,7 +115,7 @@ class Worker:
             self.holdings,
             channel,
             on_reply=self._answered,
-            on_message=lambda message: self._from_thread(lambda: self._ordered(message)),
+            on_message=self._spoken_to,
             on_orphan=lambda: self._from_thread(self._orphaned),
             on_failure=lambda error: self._from_thread(lambda: self.crew.fail(error)),
         )
@@ -369,6 +371,13 @@ class Worker:
     def _from_thread(self, call: Callable[[], object]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: there is nobody to tell any more
             self._loop.call_soon_threadsafe(call)
+
+    def _spoken_to(self, message: Message) -> None:
+        """A message, in the keeper's thread: questions are answered there, since the loop may be the answer."""
+        if message.get("m") == "stack" and self._channel is not None:
+            self._channel.send(m="stack", req=message.get("req"), text=self.stacks.of(str(message.get("job"))))
+        else:
+            self._from_thread(lambda: self._ordered(message))
 
     def _ordered(self, message: Message) -> None:
         """A message of the supervisor's."""

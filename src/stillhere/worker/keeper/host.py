@@ -25,10 +25,17 @@ from stillhere.worker.supervisor.vouched import LOOK_CLOSER_S, SILENT_S, seen_on
 class Host:
     """What the beater and the undertaker read (`Vouched`), and whether the process is dead."""
 
-    def __init__(self, pid: int, board: Board, queues: list[str], on_gone: Callable[[str], None]) -> None:
-        """`on_gone` is told when the store has closed the worker id."""
+    def __init__(
+        self,
+        pid: int,
+        board: Board,
+        queues: list[str],
+        on_gone: Callable[[str], None],
+        on_ask: Callable[[str, str], None],
+    ) -> None:
+        """`on_gone` is told when the store has closed the worker id, `on_ask` of questions about a job."""
         self.pid, self.board, self.queues = pid, board, queues
-        self._on_gone = on_gone
+        self._on_gone, self._on_ask = on_gone, on_ask
         self.silent = False
         """Its loop has not ticked for a second, when it was looked at last."""
 
@@ -62,6 +69,10 @@ class Host:
     def declared_gone(self) -> None:
         """Its worker id is closed in the store: it must drop everything and register anew."""
         self._on_gone(self.worker)
+
+    def ask(self, question: str, job: str) -> None:
+        """Where is the code of this job? The answer comes by the way the host has."""
+        self._on_ask(question, job)
 
     def ends(self) -> dict[str, list[Outcome]]:
         """None: nothing of a host's is ended from outside."""

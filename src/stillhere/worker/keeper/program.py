@@ -60,7 +60,13 @@ def run() -> NoReturn:
 
 
 def _keep(charge: Charge, board: Board, channel: Channel, pulse: Pulse, pid: int) -> int:
-    host = Host(pid, board, charge.queues, lambda worker: _tell(channel, worker))
+    host = Host(
+        pid,
+        board,
+        charge.queues,
+        lambda worker: _tell(channel, worker),
+        lambda question, job: _ask(channel, question, job),
+    )
     watch = Watch(host, pulse, channel, lambda: open_sync(charge.url, charge.namespace), charge.lease_ms)
     channel.send(m="up")
     try:
@@ -73,6 +79,10 @@ def _keep(charge: Charge, board: Board, channel: Channel, pulse: Pulse, pid: int
 
 def _tell(channel: Channel, worker: str) -> None:
     channel.send(m="gone", worker=worker)
+
+
+def _ask(channel: Channel, question: str, job: str) -> None:
+    channel.send(m="stack", req=question, job=job)
 
 
 def _wait_for_charge(channel: Channel, pulse: Pulse) -> Charge | None:

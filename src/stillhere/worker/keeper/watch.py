@@ -25,13 +25,14 @@ from collections.abc import Callable
 
 from stillhere.domain.attribution import Crash
 from stillhere.domain.lease import plan_for
-from stillhere.ports.backend import SyncStore
+from stillhere.ports.backend import Asked, SyncStore
 from stillhere.worker.clock import boottime
 from stillhere.worker.control import Channel
 from stillhere.worker.keeper.host import Host, Pulse
 from stillhere.worker.supervisor.beater import Beater
 from stillhere.worker.supervisor.line import Line
 from stillhere.worker.supervisor.mailbox import Mailbox
+from stillhere.worker.supervisor.questions import Questions
 from stillhere.worker.supervisor.undertaker import Burial, Undertaker
 from stillhere.worker.supervisor.vouched import Vouched
 
@@ -60,6 +61,7 @@ class Watch:
             self._selector.register(pulse.fd, selectors.EVENT_READ)
         self._beater = Beater(Line(open_store), self._plan, lambda: host.queues, self._vouched, chief=self)
         self._undertaker = Undertaker(Line(open_store), self._plan, chief=self, warm=host.queues)
+        self._questions = Questions(self._beater.answer)
         self._left = False
         self._dead = False
         self._over = False
@@ -84,6 +86,7 @@ class Watch:
             elif key.fd == self._nudge[0]:
                 os.read(self._nudge[0], 4096)
         self._mailbox.deliver()
+        self._questions.look()
         if self._over:
             return
         if not self._dead:
@@ -117,6 +120,8 @@ class Watch:
     def _hear(self) -> None:
         for message in self._channel.receive():
             match message.get("m"):
+                case "stack":
+                    self._questions.answered(str(message.get("req")), str(message.get("text")))
                 case "left":
                     self._left = True
                 case "bye" if message.get("closed"):
@@ -150,6 +155,10 @@ class Watch:
         """The host must drop everything and register anew; it is told when the id is still the one it has."""
         del child
         self._mailbox.post(self._tell_gone, worker)
+
+    def asked(self, queue: str, asks: list[Asked]) -> None:
+        """Somebody wants to know where these jobs' code is."""
+        self._mailbox.post(lambda: self._questions.ask(queue, asks, self._vouched()))
 
     def jobs_wait(self, suspects: int, solo: int) -> None:
         """They wait for a worker that runs nothing beside them; the host takes them when it holds nothing."""

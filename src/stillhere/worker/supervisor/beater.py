@@ -24,7 +24,8 @@ from typing import Any, Protocol
 from stillhere.domain.errors import ConfigurationError, StillhereError
 from stillhere.domain.job import Verdict
 from stillhere.domain.lease import LeasePlan, RenewalClock, jittered
-from stillhere.ports.backend import End, Renew, Sweep, SyncStore, Tick, Ticked, Verb
+from stillhere.ports.backend import Asked, End, Renew, Sweep, SyncStore, Tick, Ticked, Verb
+from stillhere.ports.inspector import Answer
 from stillhere.worker.board import Phase
 from stillhere.worker.clock import boottime, boottime_ns
 from stillhere.worker.supervisor.vouched import Vouched
@@ -54,6 +55,9 @@ class Chief(Protocol):
     def jobs_wait(self, suspects: int, solo: int) -> None:
         """So many jobs wait in the suspects' lanes, and in the solo lanes."""
 
+    def asked(self, queue: str, asks: list[Asked]) -> None:
+        """Somebody wants to know where these jobs' code is."""
+
     def thread_failed(self, error: BaseException) -> None:
         """A fault of ours."""
 
@@ -79,6 +83,7 @@ class Beater(threading.Thread):
         self._silent: set[int] = set()
         self._tick_at = self._sweep_at = 0.0
         self._found_over: deque[tuple[str, str]] = deque()
+        self._answers: deque[Answer] = deque(maxlen=100)
         self._nudged = threading.Event()
         self._over = False
         self._healthy = True
@@ -89,6 +94,11 @@ class Beater(threading.Thread):
     def nudge(self) -> None:
         """Renew now: a child has gone silent, and what it has not seen must go back; or it drains."""
         self._clock.hurry()
+        self._nudged.set()
+
+    def answer(self, queue: str, id: str, text: str) -> None:
+        """Tell the store, when there is time between two renewals; from any thread."""
+        self._answers.append(Answer(queue=queue, id=id, text=text))
         self._nudged.set()
 
     def stop(self) -> None:
@@ -197,13 +207,16 @@ class Beater(threading.Thread):
     def _has_chore(self, now: float, left: float) -> bool:
         """Whether there is something to do, and enough time for it before the next renewal."""
         ticks = now >= self._tick_at and left >= self._clock.plan.retry_after
-        return ticks or (left >= self._clock.plan.try_bound / 2 and (bool(self._found_over) or now >= self._sweep_at))
+        waits = bool(self._found_over or self._answers) or now >= self._sweep_at
+        return ticks or (left >= self._clock.plan.try_bound / 2 and waits)
 
     def _try_chore(self, bound: float) -> None:
         """One call to the store: what is due most. If it fails, the next renewal says whether the store is away."""
         try:
             if boottime() >= self._tick_at:
                 self._tick(bound)
+            elif self._answers:
+                self._store.call(self._answers.popleft(), timeout=bound)
             elif self._found_over:
                 self._end(*self._found_over[0], bound)
             else:
@@ -224,6 +237,9 @@ class Beater(threading.Thread):
         self._lease_clocks = {queue: reply.lease_clock for queue, reply in zip(queues, replies, strict=True)}
         self._gap_s = min(reply.gap_ms for reply in replies) / 1000
         self._tick_at = boottime() + self._gap_s / 2
+        for queue, reply in zip(queues, replies, strict=True):
+            if reply.asks:
+                self._chief.asked(queue, reply.asks)
         suspects, solo = sum(reply.suspects for reply in replies), sum(reply.solo for reply in replies)
         if suspects or solo:
             self._chief.jobs_wait(suspects, solo)

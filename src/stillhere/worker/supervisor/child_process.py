@@ -160,6 +160,8 @@ class ChildProcess:
         self._warned_at = now
         current = self.board.current()
         by = f"it is in a step of {self._names([current])}" if current else "it is in none of its jobs' steps"
+        if (boottime_ns() - self.board.read("keeper_tick_ns")) / 1e9 > SILENT_S:
+            by += ", and no other thread gets to run"
         log.warning(
             "Child %d: its event loop has not moved for %.1f s: %s. It runs %s. The lease is kept, but a handler that "
             "blocks holds up all others: let it await, or write it as `def`.",
@@ -205,6 +207,10 @@ class ChildProcess:
         if self.end_by is not None and now > self.end_by:
             return "it had not ended in time", True
         return "", False
+
+    def ask(self, question: str, job: str) -> None:
+        """Where is the code of this job? Its keeper thread answers, if it runs."""
+        self.channel.send(m="stack", req=question, job=job)
 
     def declared_gone(self) -> None:
         """The store has closed its worker id: what runs under it is void."""
@@ -313,10 +319,11 @@ class ChildProcess:
 
     def describe(self) -> str:
         """One line."""
-        running = self._running()
+        running, current = self._running(), self.board.current()
         return (
             f"child {self.pid} worker {self.worker} lanes {self.lanes} phase {self.board.phase.name}"
-            f"{' silent' if self.silent else ''} runs {len(running)}{': ' if running else ''}{self._names(running)}"
+            f"{' silent' if self.silent else ''}{f' in a step of {current.job}' if current else ''}"
+            f" runs {len(running)}{': ' if running else ''}{self._names(running)}"
         )
 
     def _running(self) -> list[Slot]:

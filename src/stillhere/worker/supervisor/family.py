@@ -44,10 +44,10 @@ class Boss(Protocol):
     ready: bool
     """The store has answered: children may work."""
 
-    def said_hello(self, child: ChildProcess, hello: Message) -> str:
+    def said_hello(self, hello: Message) -> str:
         """A child has its app; why it cannot be worked with, or ""."""
 
-    def said(self, child: ChildProcess, message: Message) -> None:
+    def said(self, message: Message) -> None:
         """Any other message."""
 
     def cannot_start(self, cause: str, *, configuration: bool) -> None:
@@ -146,12 +146,12 @@ class Family:
                     if not self._boss.stopping.ordered:
                         self._start("pool")
                 case _:
-                    self._boss.said(child, message)
+                    self._boss.said(message)
         if child.channel.eof:
             self._selector.unregister(child.channel)  # no proof of death: the kernel tells that
 
     def _greet(self, child: ChildProcess, hello: Message) -> None:
-        why = self._boss.said_hello(child, hello)
+        why = self._boss.said_hello(hello)
         if why:
             child.last_words = why
             child.kill(why, deliberate=False)

@@ -23,19 +23,20 @@ from typing import Protocol
 import msgspec
 
 from stillhere.domain.lease import plan_for
-from stillhere.ports.backend import SyncStore
+from stillhere.ports.backend import Asked, SyncStore
 from stillhere.worker import processes
 from stillhere.worker.clock import boottime
 from stillhere.worker.control import Message
 from stillhere.worker.settings import WorkerSettings
 from stillhere.worker.supervisor.backoff import Backoff
 from stillhere.worker.supervisor.beater import Beater
-from stillhere.worker.supervisor.child_process import PROGRAM, ChildProcess
+from stillhere.worker.supervisor.child_process import PROGRAM
 from stillhere.worker.supervisor.family import Family
 from stillhere.worker.supervisor.greeting import greeting, refusal
 from stillhere.worker.supervisor.line import Line
 from stillhere.worker.supervisor.mailbox import Mailbox
 from stillhere.worker.supervisor.nursery import Nursery
+from stillhere.worker.supervisor.questions import Questions
 from stillhere.worker.supervisor.stopping import Stopping
 from stillhere.worker.supervisor.undertaker import Burial, Undertaker
 from stillhere.worker.supervisor.vouched import Vouched
@@ -82,6 +83,7 @@ class Supervisor:
         self._queues: list[str] = []
         self._beater: Beater | None = None
         self._undertaker: Undertaker | None = None
+        self._questions = Questions(self._answer)
         self._code = OK
 
     # ------------------------------------------------------------------------------------------------ its life
@@ -103,6 +105,7 @@ class Supervisor:
         self._wait()
         self._mailbox.deliver()
         self._family.watch()
+        self._questions.look()
         if boottime() >= self.stopping.kill_at:
             self._family.kill_the_rest()
         self._family.start_due()
@@ -167,6 +170,14 @@ class Supervisor:
         """There must be children that run nothing beside one."""
         self._mailbox.post(self._family.start_solos, suspects, solo)
 
+    def asked(self, queue: str, asks: list[Asked]) -> None:
+        """Somebody wants to know where these jobs' code is."""
+        self._mailbox.post(lambda: self._questions.ask(queue, asks, self._family.children))
+
+    def _answer(self, queue: str, id: str, text: str) -> None:
+        if self._beater is not None:
+            self._beater.answer(queue, id, text)
+
     def buried(self, burial: Burial, suspects: int) -> None:
         """A dead child's jobs are released."""
         log.debug("worker %s is buried", burial.worker)
@@ -192,7 +203,7 @@ class Supervisor:
 
     # ---------------------------------------------------------------------------------- what the children's keeper says
 
-    def said_hello(self, child: ChildProcess, hello: Message) -> str:
+    def said_hello(self, hello: Message) -> str:
         """A child has its app: learn the store from the first one."""
         why = refusal(hello, self._stores)
         if why:
@@ -205,9 +216,10 @@ class Supervisor:
             self._open(*self._stores)
         return ""
 
-    def said(self, child: ChildProcess, message: Message) -> None:
-        """Nothing else is known."""
-        log.debug("child %d says %s", child.pid, message.get("m"))
+    def said(self, message: Message) -> None:
+        """An answer to a question; nothing else is known."""
+        if message.get("m") == "stack":
+            self._questions.answered(str(message.get("req")), str(message.get("text")))
 
     def cannot_start(self, cause: str, *, configuration: bool) -> None:
         """A mistake of the user's counts until a child works: after that the others go on."""

@@ -39,6 +39,9 @@ class Vouched(Protocol):
     def is_silent(self) -> bool:
         """Whether its loop is silent at this moment."""
 
+    def ask(self, question: str, job: str) -> None:
+        """Ask it where the code of a job is."""
+
     def ends(self) -> dict[str, list[Outcome]]:
         """How runs end that only its death has ended, by queue."""
 
