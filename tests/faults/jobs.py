@@ -235,3 +235,17 @@ async def doubting(seconds: float) -> int:
                 told = True
                 ledger.write("doubt", job.id, job.token)
     return job.token
+
+
+@app.task
+def die_sync(how: str, after: float = 0.2) -> None:
+    """Kill the process it runs in, from a thread."""
+    job = current_job_sync()
+    ledger.write("killer", job.id, job.token, pid=os.getpid())
+    time.sleep(after)
+    if how == "exit":
+        os._exit(3)
+    if how == "SIGSEGV":
+        signal.pthread_kill(threading.get_ident(), signal.SIGSEGV)  # as a fault does: at the thread that made it
+    os.kill(os.getpid(), signal.Signals[how])
+    time.sleep(60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,12 @@ class Stage:
         from tests.faults import jobs
 
         return self.client.enqueue_many_sync([getattr(jobs, task).prepare(*args) for _ in range(count)])
+
+    def add_each(self, calls: Iterable[tuple[str, *tuple[Any, ...]]]) -> list[SyncHandle[Any]]:
+        """Enqueue jobs of several tasks at one blow, each a task's name and its arguments."""
+        from tests.faults import jobs
+
+        return self.client.enqueue_many_sync([getattr(jobs, task).prepare(*args) for task, *args in calls])
 
     def story(self) -> Story:
         """The ledger up to now."""
