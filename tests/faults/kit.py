@@ -88,6 +88,11 @@ class Stage:
             self._read_to += len(whole) + bool(whole)
         return Story(self._events)
 
+    def forget(self) -> None:
+        """Tell no more of what the ledger has told up to now."""
+        self.story()
+        self._events.clear()
+
     def started(self, handle: SyncHandle[Any], times: int = 1, timeout: float = 15.0) -> Run:
         """Wait for the given start of a job; the run."""
 
