@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+WORKERS = 3
 KILLS_OF_ONE_JOB = 20
 """A hundred deaths make any job a dead letter; and reading a long ledger again and again takes the workers' time."""
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
@@ -100,8 +101,8 @@ def killed_with_offspring(kills: int) -> str:
 def _kill_again_and_again(
     stage: Stage, kills: int, task: str, argument: float, *, ready: Callable[[Story, Run], bool]
 ) -> Toll:
-    """Three workers; a kill comes when the run is `ready`."""
-    for _ in range(3):
+    """Three workers; a kill comes when the run is `ready`, and the worker of the last kill has a new process."""
+    for _ in range(WORKERS):
         stage.ready_worker("-c", "1")
     gaps: list[float] = []
     overlaps = failures = left_wrote = too_late = 0
@@ -110,6 +111,7 @@ def _kill_again_and_again(
         for number in range(1, min(kills - len(gaps), KILLS_OF_ONE_JOB) + 1):
             run = stage.started(job, number)
             eventually(lambda job=job: ready(story := stage.story(), story.runs(job.id)[-1]), 10)  # type: ignore[misc]
+            eventually(lambda: stage.workers() == WORKERS, 20)
             killed = boot_ns()
             kill([run.pid])
             gaps.append((stage.started(job, number + 1).start - killed) / 1e6)
