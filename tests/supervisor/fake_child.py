@@ -158,6 +158,20 @@ def in_a_step(child: Child, code: str = "") -> None:
     child.until_told()
 
 
+def holds(child: Child, megabytes: str) -> None:
+    """The first one has so much memory while it runs a job; those that come after it are well."""
+    if child.events_so_far("runs"):
+        steady(child)
+    child.work()
+    child.run("eater")
+    ballast = bytearray(os.urandom(1 << 20)) * int(megabytes)
+    child.say("runs", size=len(ballast))
+    told = child.await_message("retire")
+    if told:
+        child.say("told", why=told["why"])
+    child.until_told()
+
+
 def leaves_in_mid_run(child: Child) -> None:
     """As a handler that calls `os._exit(0)`."""
     child.work()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from stillhere.worker.clock import boottime_ns
 from stillhere.worker.supervisor.memory import LATELY_S, OomKills, resident_bytes
-from tests.supervisor.kit import Worker
-from tests.support.procs import kill
+from tests.supervisor.kit import Worker, since
+from tests.support.procs import alive, eventually, kill
 
 Play = Callable[..., Worker]
 
@@ -134,6 +136,34 @@ class TestInTheSupervisor:
         (end,) = [end for end in worker.ends() if end["queue"] == "default"]
         assert end["reason"] == "exit code 3"
         assert end["verdicts"] == {"stepping": "culprit", "waiting": "bystander"}
+
+    def test_a_rise_long_before_does_not_explain_it(self, play: Play) -> None:
+        worker = play("in_a_step")
+        ran = worker.event("runs")
+        Root(worker.home / "root").killed(1)
+        at = boottime_ns()
+        eventually(lambda: since(at) > LATELY_S + 1, 10)
+        kill([ran["pid"]])
+        assert worker.ends()[0]["reason"] == "killed by SIGKILL"
+
+    def test_a_child_with_too_much_takes_no_more_jobs_and_is_replaced(self, play: Play) -> None:
+        worker = play("holds:230", max_memory=200 << 20)
+        first = worker.event("runs")
+        worker.event("start", count=2)
+        told = worker.event("told")
+        assert told["pid"] == first["pid"]
+        assert re.fullmatch(r"it has 2[34]\d MiB of memory, more than --max-memory 200 MiB", told["why"])
+        assert alive(first["pid"])
+        assert worker.verbs("End") == []
+
+    def test_a_child_with_far_too_much_is_killed_and_what_ran_alone_is_charged(self, play: Play) -> None:
+        worker = play("holds:300", max_memory=200 << 20)
+        ran = worker.event("runs")
+        end = next(end for end in worker.ends() if end["queue"] == "default")
+        assert end["worker"] == ran["worker"]
+        assert end["verdicts"] == {"eater": "culprit"}
+        words = r"killed by its supervisor: it has 3[0-2]\d MiB of memory, more than --max-memory 200 MiB"
+        assert re.fullmatch(words, end["reason"])
 
 
 class TestResidentBytes:
