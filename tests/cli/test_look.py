@@ -7,7 +7,7 @@ import json
 import pytest
 
 from stillhere.domain.job import OutcomeKind, Verdict
-from stillhere.ports.backend import Checkpoint, End, Progress, ProgressItem, Renew
+from stillhere.ports.backend import Checkpoint, Claim, End, Progress, ProgressItem, Renew
 from tests.cli.conftest import Cli
 
 
@@ -124,6 +124,40 @@ class TestShow:
         text = cli.well("show", job)
         assert "was beside a likelier cause when the worker died once, not charged" in text
         assert "in all" not in text
+
+    def test_a_job_that_killed_its_workers(self, cli: Cli) -> None:
+        job = cli.add(max_losses=1)
+        stack = 'File "jobs.py", line 12 in crash\nFile "jobs.py", line 40 in fetch \x1b[2J'
+        verdicts = (Verdict.SUSPECT, Verdict.BESIDE, Verdict.VANISHED, Verdict.CULPRIT, Verdict.CULPRIT)
+        reasons = ("exit code 3", "killed by SIGKILL", "lease ended", "killed by SIGKILL", "killed by SIGSEGV")
+        for number, (verdict, reason) in enumerate(zip(verdicts, reasons, strict=True)):
+            cli.worker(name=f"w{number}")
+            (grant,) = cli.call(Claim(queue="default", worker=f"w{number}", n=1, slots=1, lanes="both")).jobs
+            assert grant.id == job
+            cli.call(Renew(queue="default", worker=f"w{number}", answered=1))
+            blamed, detail = {job: verdict}, {job: stack} if number == 4 else {}
+            end = End(queue="default", worker=f"w{number}", reason=reason, force=True, verdicts=blamed, details=detail)
+            cli.call(end)
+        for text in (cli.well("show", job), cli.well("dead", "show", job)):
+            assert "state      dead (lost): too many of its runs ended with their worker\n" in text
+            assert "killed its worker twice (more than 1 make it dead)\n" in text
+            assert "was a suspect when a worker died once, not charged\n" in text
+            assert "error      worker died: killed by SIGSEGV\n" in text
+            code, runs = text.split("\ncode ")[1].split("\nruns ")
+            assert [line.strip() for line in code.splitlines()] == [
+                "where it was when its worker died, innermost call first:",
+                'File "jobs.py", line 12 in crash',
+                'File "jobs.py", line 40 in fetch ?[2J',
+            ]
+            assert [line.split("  ")[-1] for line in runs.splitlines()[1:]] == [
+                "its worker died, it or another job was the cause: exit code 3",
+                "its worker died, another job was the likelier cause: killed by SIGKILL",
+                "its worker vanished, nobody saw how",
+                "its worker died, and it was the cause: killed by SIGKILL",
+                "dead: killed by SIGSEGV",
+            ]
+        assert "worker died: killed by SIGSEGV" in cli.well("dead", "list")
+        assert [run.get("exit") for run in cli.json("dead", "show", job)["runs"]] == list(reasons[:-1])
 
     def test_a_dead_one_with_its_traceback(self, cli: Cli) -> None:
         cli.worker()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import multiprocessing
 import os
 import random
 import re
@@ -19,6 +20,7 @@ import time
 from pathlib import Path
 
 from stillhere import App, Retry, current_job, current_job_sync
+from tests.faults.offspring import write_for_ever
 from tests.support.ledger import Ledger, boot_ns
 
 app = App()
@@ -182,12 +184,14 @@ async def crash_main_loop(seconds: float) -> None:
 
 @app.task(max_losses=1000)
 async def with_offspring(seconds: float) -> None:
-    """Have two subprocesses write, one in a session of its own, one forked twice to get away."""
+    """Have four processes write: a subprocess, one in a session of its own, a daemon, and a fork of this one."""
     job = current_job()
     with ledger.run(job.id, job.token) as run:
-        for twice in (False, True):
+        for kind in ("plain", "session", "daemon"):
             program = [sys.executable, str(Path(__file__).with_name("offspring.py")), str(ledger.path), job.id]
-            subprocess.Popen([*program, str(job.token), str(int(twice))], start_new_session=True)  # noqa: ASYNC220 - quick
+            subprocess.Popen([*program, str(job.token), kind], start_new_session=kind == "session")  # noqa: ASYNC220 - quick
+        told = (str(ledger.path), job.id, job.token, "fork")
+        multiprocessing.get_context("fork").Process(target=write_for_ever, args=told).start()
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             await asyncio.sleep(STEP_S)
@@ -254,3 +258,17 @@ def grind(seconds: float) -> int:
             if rounds % 1000 == 0:
                 job.check()
     return rounds
+
+
+@app.task
+def die_sync(how: str, after: float = 0.2) -> None:
+    """Kill the process it runs in, from a thread."""
+    job = current_job_sync()
+    ledger.write("killer", job.id, job.token, pid=os.getpid())
+    time.sleep(after)
+    if how == "exit":
+        os._exit(3)
+    if how == "SIGSEGV":
+        signal.pthread_kill(threading.get_ident(), signal.SIGSEGV)  # as a fault does: at the thread that made it
+    os.kill(os.getpid(), signal.Signals[how])
+    time.sleep(60)

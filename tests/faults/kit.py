@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,12 @@ class Stage:
 
         return self.client.enqueue_many_sync([getattr(jobs, task).prepare(*args) for _ in range(count)])
 
+    def add_each(self, calls: Iterable[tuple[str, *tuple[Any, ...]]]) -> list[SyncHandle[Any]]:
+        """Enqueue jobs of several tasks at one blow, each a task's name and its arguments."""
+        from tests.faults import jobs
+
+        return self.client.enqueue_many_sync([getattr(jobs, task).prepare(*args) for task, *args in calls])
+
     def story(self) -> Story:
         """The ledger up to now."""
         with contextlib.suppress(FileNotFoundError), self.ledger.path.open("rb") as file:
@@ -81,6 +87,11 @@ class Stage:
             self._events += [json.loads(line) for line in whole.splitlines()]
             self._read_to += len(whole) + bool(whole)
         return Story(self._events)
+
+    def forget(self) -> None:
+        """Tell no more of what the ledger has told up to now."""
+        self.story()
+        self._events.clear()
 
     def started(self, handle: SyncHandle[Any], times: int = 1, timeout: float = 15.0) -> Run:
         """Wait for the given start of a job; the run."""

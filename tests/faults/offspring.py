@@ -1,6 +1,7 @@
-"""What a handler leaves behind: writes into the ledger each 5 ms. ``offspring.py LEDGER JOB TOKEN TWICE``.
+"""What a handler leaves behind: writes into the ledger each 5 ms. ``offspring.py LEDGER JOB TOKEN KIND``.
 
-With TWICE it first forks itself away from its parent, as daemons do. It imports nothing of ours: it starts in no time.
+Of kind `daemon` it gets away from its parent first: two forks, and a session of its own between them.
+It imports nothing of ours: it starts in no time.
 """
 
 import json
@@ -8,14 +9,32 @@ import os
 import sys
 import time
 
-if __name__ == "__main__":
-    ledger, job, token, twice = sys.argv[1:]
-    if twice == "1" and os.fork():
+KINDS = frozenset({"plain", "session", "daemon", "fork"})
+"""What the job `with_offspring` starts; `fork` is a fork of its own process, that calls `write_for_ever`."""
+
+
+def become_daemon() -> None:
+    """Be nobody's child, in a session of nobody's."""
+    if os.fork():
         os._exit(0)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+
+
+def write_for_ever(ledger: str, job: str, token: int, kind: str) -> None:
+    """Say that this process is still there."""
     while True:
-        line = {"event": "offspring", "job": job, "token": int(token), "pid": os.getpid()}
+        line = {"event": "offspring", "job": job, "token": token, "kind": kind, "pid": os.getpid()}
         line["at"] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         file = os.open(ledger, os.O_WRONLY | os.O_APPEND)
         os.write(file, json.dumps(line).encode() + b"\n")
         os.close(file)
         time.sleep(0.005)
+
+
+if __name__ == "__main__":
+    path, job_id, its_token, its_kind = sys.argv[1:]
+    if its_kind == "daemon":
+        become_daemon()
+    write_for_ever(path, job_id, int(its_token), its_kind)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from tests.faults.kit import LEASE_S, Stage
+from tests.faults.offspring import KINDS
 from tests.supervisor.kit import cores_are_files
-from tests.support.ledger import boot_ns
+from tests.support.ledger import Run, boot_ns
 from tests.support.procs import alive, eventually, kill
 
 
@@ -17,28 +20,26 @@ def test_g13_no_offspring_of_the_dead_writes_after_the_next_start(stage: Stage) 
     for _ in range(2):
         stage.ready_worker("-c", "2")
     job = stage.add("with_offspring", 60.0)
-    for start in range(1, 6):
+    for start in range(1, 11):
         run = stage.started(job, start)
-        eventually(lambda run=run: len(writers(stage, run.token)) == 2, 10)  # type: ignore[misc]
+        eventually(lambda run=run: {line["kind"] for line in writes(stage, run)} == KINDS, 10)  # type: ignore[misc]
         killed = boot_ns()
         kill([run.pid])
         heir = stage.started(job, start + 1)
         assert (heir.start - killed) / 1e9 < 1.0
-        late = [at for at, token in writes(stage) if token == run.token and at > heir.start]
-        assert late == []
+    for run, later in pairwise(stage.story().runs(job.id)):
+        assert [line for line in writes(stage, run) if line["at"] > later.start] == []
+    left = {line["pid"] for line in stage.story().events_of("offspring") if line["token"] != heir.token}
+    assert [pid for pid in left if alive(pid)] == []
+    assert stage.story().overlaps() == [], "the fork holds the lock of its run as long as it lives"
     job.cancel()
     stage.finished(job)
-    assert stage.record(job).deaths == 5
+    assert stage.record(job).deaths == 10
 
 
-def writes(stage: Stage) -> list[tuple[int, int]]:
-    """When offspring wrote, and of which run it was."""
-    return [(line["at"], line["token"]) for line in stage.story().events if line["event"] == "offspring"]
-
-
-def writers(stage: Stage, token: int) -> set[int]:
-    """The processes that a run left to themselves."""
-    return {line["pid"] for line in stage.story().events if line["event"] == "offspring" and line["token"] == token}
+def writes(stage: Stage, run: Run) -> list[dict[str, Any]]:
+    """What the offspring of a run wrote."""
+    return [line for line in stage.story().events_of("offspring", run.job) if line["token"] == run.token]
 
 
 @pytest.mark.skipif(not cores_are_files(), reason="core dumps here do not go to a file")

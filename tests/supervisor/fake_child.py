@@ -143,6 +143,35 @@ def mixed(child: Child) -> None:
     child.until_told()
 
 
+def in_a_step(child: Child, code: str = "") -> None:
+    """Two jobs of one queue, the loop in a step of the first; with a code it exits by it once `now` is there."""
+    child.work()
+    child.run("stepping")
+    child.board.fill(2, queue=0, job="waiting", token=9, task="one")
+    child.board.start(2, boottime_ns())
+    child.board.write("current", 1)
+    child.say("runs")
+    if code:
+        while not (HOME.parent / "now").exists():
+            time.sleep(0.01)
+        os._exit(int(code))
+    child.until_told()
+
+
+def holds(child: Child, megabytes: str) -> None:
+    """The first one has so much memory while it runs a job; those that come after it are well."""
+    if child.events_so_far("runs"):
+        steady(child)
+    child.work()
+    child.run("eater")
+    ballast = bytearray(os.urandom(1 << 20)) * int(megabytes)
+    child.say("runs", size=len(ballast))
+    told = child.await_message("retire")
+    if told:
+        child.say("told", why=told["why"])
+    child.until_told()
+
+
 def leaves_in_mid_run(child: Child) -> None:
     """As a handler that calls `os._exit(0)`."""
     child.work()

@@ -5,6 +5,7 @@
 Each verb becomes a line in ``DIRECTORY/verbs``. How the store behaves stands in ``DIRECTORY/mood`` (JSON), read at each
 call, so a test changes it in mid flight: ``away`` (no answer), ``hang`` (verbs that take until their bound), ``gone``
 (worker ids that are closed), ``suspects``, ``refuse`` (a reason), ``over`` (workers that a sweep finds).
+What the kernel tells of memory is read below ``DIRECTORY/root``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -89,9 +91,12 @@ def main(directory: Path, settings: WorkerSettings) -> int:
     from stillhere.worker.supervisor.main import install_signals
 
     wakeup = install_signals()
+    from stillhere.worker.supervisor import family
     from stillhere.worker.supervisor.log import start_logging
+    from stillhere.worker.supervisor.memory import OomKills
     from stillhere.worker.supervisor.supervisor import Supervisor
 
+    family.OomKills = partial(OomKills, directory / "root")  # type: ignore[misc,assignment]
     log = start_logging(settings.log, settings.log_level)
 
     def open_store(url: str, namespace: str) -> SyncStore:

@@ -18,6 +18,7 @@ LOOP, POOL, ALIEN = 0x1000, 0x2000, 0x3000
 
 STEP = Seen("q", "step", running=True, current=True)
 WAITS = Seen("p", "waits", running=True)
+WAITS_2 = Seen("q", "waits2", running=True)
 THREAD = Seen("q", "thread", running=True, thread=POOL)
 THREAD_2 = Seen("q", "thread2", running=True, thread=0x2001)
 HELD = Seen("q", "held", running=False)
@@ -92,7 +93,8 @@ def test_g7_a_deliberate_end_charges_nobody(crash: Crash) -> None:
             EXITED, [WAITS, Seen("q", "w2", running=True)], {"waits": S, "w2": S}, id="exit by none that is seen"
         ),
         pytest.param(KILLED, [STEP, WAITS, THREAD], {"step": S, "waits": B, "thread": B}, id="a kill in a step"),
-        pytest.param(KILLED, [WAITS, THREAD], {"waits": S, "thread": S}, id="a kill in none"),
+        pytest.param(KILLED, [WAITS, THREAD], {"waits": B, "thread": S}, id="a kill in no step, beside a thread"),
+        pytest.param(KILLED, [WAITS, WAITS_2], {"waits": S, "waits2": S}, id="a kill in no step"),
         pytest.param(
             KILLED._replace(out_of_memory=True), [STEP, WAITS], {"step": S, "waits": S}, id="the kernel's choice"
         ),

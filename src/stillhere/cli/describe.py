@@ -7,6 +7,7 @@ given as a text.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from stillhere.cli.output import ago, clip, now_ms, rfc3339, span
 from stillhere.domain.job import PRIORITY_NAMES, JobRecord
 
 _TIMES = ("created", "due", "started", "ended", "start", "end", "at")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _JSON = ("args", "result", "checkpoint", "progress", "error")
 
 
@@ -97,6 +99,11 @@ def why(record: JobRecord) -> str:
     if exit_reason:
         return f"worker died: {exit_reason}"
     return message or record.reason or ""
+
+
+def printable(text: str) -> str:
+    """The text without characters that would act on a terminal; lines stay lines."""
+    return _CONTROL.sub("?", text)
 
 
 def due(record: JobRecord) -> str:

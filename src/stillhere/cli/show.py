@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
 from stillhere.cli import describe
 from stillhere.cli.find import find_job
+from stillhere.cli.history import runs_of
 from stillhere.cli.kinds import NameKind
 from stillhere.cli.options import Choices, Verb
-from stillhere.cli.output import ago, clip, coloured, print_json, rfc3339, span, table
+from stillhere.cli.output import ago, clip, coloured, print_json, rfc3339
 from stillhere.domain.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_MAX_LOSSES, JobRecord
-from stillhere.domain.states import FINAL, State
+from stillhere.domain.states import State
 
 _MEANING = {
     "unknown_task": "no live worker knows this task",
@@ -70,8 +70,8 @@ def lines_of(job: JobRecord) -> Iterator[tuple[str, str]]:
     if job.headers:
         yield "headers", json.dumps(job.headers, ensure_ascii=False)
     yield from _error(job)
-    if job.runs or (job.state in FINAL and job.started is not None):
-        yield "runs", "\n".join(runs_table(job))
+    if runs := runs_of(job):
+        yield "runs", "\n".join(runs)
 
 
 def _state(job: JobRecord) -> str:
@@ -86,6 +86,8 @@ def _state(job: JobRecord) -> str:
             return f"ready, waiting for a worker{f': {meaning}' if meaning else ''}"
         case State.SUCCEEDED:
             return "succeeded"
+    if job.state is State.DEAD and job.reason == "lost":
+        return "dead (lost): too many of its runs ended with their worker"
     return f"{job.state}{f' ({job.reason})' if job.reason and job.reason != job.state else ''}"
 
 
@@ -105,9 +107,9 @@ def counters(job: JobRecord) -> str:
     limit = f"of {attempts} allowed{unsure}" if attempts else "of any number"
     words = [f"{_times_word(job.failures)} failed ({limit})"]
     if job.losses:
-        words.append(f"its worker died under it alone {_times_word(job.losses)} (more than {losses} make it dead)")
+        words.append(f"killed its worker {_times_word(job.losses)} (more than {losses} make it dead)")
     if job.shared:
-        words.append(f"was beside others when the worker died {_times_word(job.shared)}, not charged")
+        words.append(f"was a suspect when a worker died {_times_word(job.shared)}, not charged")
     if job.beside:
         words.append(f"was beside a likelier cause when the worker died {_times_word(job.beside)}, not charged")
     if job.vanished:
@@ -127,28 +129,9 @@ def _error(job: JobRecord) -> Iterator[tuple[str, str]]:
     error = describe.mapping(job.error)
     if not error:
         return
-    yield "error", describe.why(job)
-    if error.get("traceback"):
-        yield "", str(error["traceback"]).rstrip()
-
-
-def runs_table(job: JobRecord) -> list[str]:
-    """All runs that are over, oldest first; the last one of an ended job stands in the record's own fields."""
-    runs = [describe.mapping(run) for run in job.runs]
-    if job.state in FINAL and job.started is not None:
-        runs.append(
-            {"token": job.token, "worker": job.worker, "start": job.started, "end": job.ended, "how": str(job.state)}
-        )
-    return table(("TOKEN", "WORKER", "START", "LASTED", "HOW"), [_run(run) for run in runs], right=("LASTED",))
-
-
-def _run(run: dict[str, Any]) -> tuple[object, ...]:
-    start, end = run.get("start"), run.get("end")
-    known = isinstance(start, int) and isinstance(end, int)
-    return (
-        run.get("token", ""),
-        run.get("worker", ""),
-        rfc3339(start) if isinstance(start, int) else "-",
-        span(end - start) if known else "-",  # type: ignore[operator]  # both are ints when known
-        run.get("how", ""),
-    )
+    yield "error", describe.printable(describe.why(job))
+    told = describe.printable(str(error.get("traceback") or "")).rstrip()
+    if told and error.get("exit"):
+        yield "code", f"where it was when its worker died, innermost call first:\n{told}"
+    elif told:
+        yield "", told

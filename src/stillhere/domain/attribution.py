@@ -9,8 +9,9 @@ Pure rules over what the kernel said (the wait status, whether the machine was o
   loop's while it was in a job's step, this job did it and the others are innocent.
 - An exit by code (`os._exit` in a handler) names nobody. With the loop in a job's step and no job in a thread it was
   that step. Otherwise it was one of those that had a thread of execution: the thread jobs, and the step.
-- A SIGKILL comes from outside or from a job itself. The job whose step it hit is the likeliest, and no more than that:
-  it runs apart, uncharged. When the machine was out of memory the kernel chose, and it means nothing.
+- A SIGKILL comes from outside or from a job itself. The job whose step it hit is the likeliest; if the loop was in
+  nobody's step, those in threads: nobody else could have sent it. They are no more than the likeliest, and run apart,
+  uncharged. When the machine was out of memory the kernel chose, and it means nothing.
 - Else nobody knows: all that ran are suspects; they run apart, and the culprit shows itself there.
 
 Beside a suspect the others are put down as having been beside it, so that a wrong guess cannot go on for ever: the
@@ -120,7 +121,7 @@ def _verdicts(running: list[Seen], crash: Crash, thread: int) -> dict[Seen, Verd
         if thread and len(named) == 1:
             return {one: Verdict.CULPRIT if one in named else Verdict.BYSTANDER for one in running}
     elif os.WIFSIGNALED(crash.status):
-        suspects = current or running
+        suspects = current or in_threads or running
     elif current and not in_threads:
         return {one: Verdict.CULPRIT if one in current else Verdict.BYSTANDER for one in running}
     else:

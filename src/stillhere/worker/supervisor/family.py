@@ -11,7 +11,9 @@ than it may, is there a child for each job that needs one to itself?
 from __future__ import annotations
 
 import logging
+import os
 import selectors
+import signal
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -236,10 +238,11 @@ class Family:
 
     def _mind_memory(self) -> None:
         most, now = self._settings.max_memory, boottime()
-        if not most or now < self._memory_at:
+        if now < self._memory_at:
             return
         self._memory_at = now + MEMORY_EVERY_S
-        for child in self.children:
+        self._oom.look(now)
+        for child in self.children if most else ():
             has = resident_bytes(child.pid)
             why = f"it has {has >> 20} MiB of memory, more than --max-memory {most >> 20} MiB"
             if has > most * (1 if child.lanes == "solo" and child.board.taken() else TOO_MUCH) and not child.killed:
@@ -254,7 +257,8 @@ class Family:
     def _died(self, child: ChildProcess, status: int) -> None:
         since = time.monotonic()
         processes.end_offspring(child.pid, child.mark, dumping=not child.is_dead)
-        crash = child.crash(status, out_of_memory=self._oom.rose())
+        by_somebody = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL and not child.killed
+        crash = child.crash(status, out_of_memory=by_somebody and self._oom.explain(boottime()))
         reason = child.reason(status, out_of_memory=crash.out_of_memory)
         seen, well = child.seen(), child.ended_well(status)
         if child.going:

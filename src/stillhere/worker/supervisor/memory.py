@@ -1,14 +1,21 @@
 """What the kernel tells about memory: how much a process has, and whether somebody was killed for want of it.
 
 A SIGKILL says nothing about its sender. The kernel counts those that it sends itself when memory runs out, for the
-control group of this process (a container, a systemd unit) or for the machine: if the count has risen since it was last
-looked at, a SIGKILL is taken to be one of them. Where there is no such counter (macOS) nobody is ever out of memory.
+control group of this process (a container, a systemd unit) or for the machine. It counts first and kills then, and a
+process with much memory takes a while to be gone; so the count is looked at all the time, and a death by SIGKILL soon
+after a rise is taken for one that was counted, each for one. A rise that no such death follows was for something else
+(a program that a handler had started): it is forgotten, or it would explain the next kill, days later. Where there is
+no such counter (macOS) nobody is ever out of memory.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+LATELY_S = 5.0
+"""From the kernel's decision to the death of a process with very much memory, at most."""
+MOST_OPEN = 1_000
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -27,11 +34,22 @@ class OomKills:
     def __init__(self, root: Path = Path("/")) -> None:
         self._sources = _sources(root)
         self._seen = self._count()
+        self._open: list[float] = []
+        """When the kills were noticed that no death has been put down to."""
 
-    def rose(self) -> bool:
-        """Whether the count is higher than when this was last asked."""
-        before, self._seen = self._seen, self._count()
-        return self._seen > before
+    def look(self, now: float) -> None:
+        """Note what has come since the last look; `now` in seconds, of any clock, and always the same."""
+        count = self._count()
+        self._open = [at for at in self._open if now - at <= LATELY_S] + [now] * min(count - self._seen, MOST_OPEN)
+        self._seen = count
+
+    def explain(self, now: float) -> bool:
+        """Whether a process that has just died of SIGKILL is one of those; if so, it explains no other death."""
+        self.look(now)
+        if not self._open:
+            return False
+        del self._open[0]
+        return True
 
     def _count(self) -> int:
         for path in self._sources:
