@@ -41,7 +41,7 @@ class Child:
         self.worker: str = start["worker"]
         self.lanes: str = start["lanes"]
         self.ticking = True
-        self.say("start", lanes=self.lanes, mark=os.environ["_STILLHERE_WORKER"])
+        self.say("start", lanes=self.lanes, mark=os.environ["_STILLHERE_WORKER"], environ=sorted(os.environ))
 
     def say(self, event: str, **more: Any) -> None:
         line = json.dumps({"event": event, "pid": os.getpid(), "at": boottime_ns(), "worker": self.worker, **more})

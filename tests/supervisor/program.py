@@ -94,9 +94,10 @@ def main(directory: Path, settings: WorkerSettings) -> int:
     from stillhere.worker.supervisor import family
     from stillhere.worker.supervisor.log import start_logging
     from stillhere.worker.supervisor.memory import OomKills
+    from stillhere.worker.supervisor.service import ServiceManager
     from stillhere.worker.supervisor.supervisor import Supervisor
 
-    family.OomKills = partial(OomKills, directory / "root")  # type: ignore[misc,assignment,attr-defined]
+    family.OomKills = partial(OomKills, directory / "root")  # type: ignore[assignment,attr-defined]
     log = start_logging(settings.log, settings.log_level)
 
     def open_store(url: str, namespace: str) -> SyncStore:
@@ -104,7 +105,8 @@ def main(directory: Path, settings: WorkerSettings) -> int:
         return RecordingStore(directory)
 
     try:
-        return Supervisor(settings, open_store, wakeup, program=("-m", "tests.supervisor.fake_child")).run()
+        program = ("-m", "tests.supervisor.fake_child")
+        return Supervisor(settings, open_store, wakeup, program, service=ServiceManager()).run()
     finally:
         log.finish()
 

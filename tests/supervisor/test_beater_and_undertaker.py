@@ -84,6 +84,9 @@ class Chief:
     def jobs_wait(self, suspects: int, solo: int) -> None:
         self.told.append(("suspects", suspects, solo))
 
+    def turns(self) -> None:
+        """Not written down: there are too many."""
+
     def asked(self, queue: str, asks: list[Asked]) -> None:
         self.told.append(("asked", queue, asks))
 

@@ -13,7 +13,7 @@ from stillhere.cli.output import rfc3339, span, table
 from stillhere.domain.job import JobRecord, OutcomeKind, Verdict
 from stillhere.domain.states import FINAL
 
-_ENDS = {
+_ENDS: dict[str, str] = {
     OutcomeKind.RETRY: "failed, to be tried again",
     OutcomeKind.SNOOZE: "asked to come back",
     Verdict.CULPRIT: "its worker died, and it was the cause",
@@ -59,7 +59,7 @@ def _row(run: dict[str, Any]) -> tuple[object, ...]:
 
 def _how(run: dict[str, Any]) -> str:
     word, reason = str(run.get("how", "")), run.get("exit")
-    words = _ENDS.get(word, word)
+    words: str = _ENDS.get(word, word)
     if reason and word in (*_DEATHS, "dead"):
         return f"{words}: {describe.printable(str(reason))}"
     return words

@@ -306,6 +306,9 @@ class KeeperThread:
 
     # ----------------------------------------------------------------------------------------- what the beater says
 
+    def turns(self) -> None:
+        """The host has a service manager of its own, or none."""
+
     def asked(self, queue: str, asks: list[Asked]) -> None:
         """Somebody wants to know where these jobs' code is."""
         for one in asks:

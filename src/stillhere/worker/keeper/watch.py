@@ -156,6 +156,9 @@ class Watch:
         del child
         self._mailbox.post(self._tell_gone, worker)
 
+    def turns(self) -> None:
+        """Nobody asks a keeper for signs of life."""
+
     def asked(self, queue: str, asks: list[Asked]) -> None:
         """Somebody wants to know where these jobs' code is."""
         self._mailbox.post(lambda: self._questions.ask(queue, asks, self._vouched()))

@@ -55,6 +55,9 @@ class Chief(Protocol):
     def jobs_wait(self, suspects: int, solo: int) -> None:
         """So many jobs wait in the suspects' lanes, and in the solo lanes."""
 
+    def turns(self) -> None:
+        """The thread is alive: at least once in a few seconds, whether the store answers or not."""
+
     def asked(self, queue: str, asks: list[Asked]) -> None:
         """Somebody wants to know where these jobs' code is."""
 
@@ -121,6 +124,7 @@ class Beater(threading.Thread):
 
     def _wait_for_store(self) -> None:
         while not self._over:
+            self._chief.turns()
             try:
                 self._tick(self._plan.try_bound)
             except ConfigurationError as error:
@@ -135,6 +139,7 @@ class Beater(threading.Thread):
                 return
 
     def _turn(self) -> None:
+        self._chief.turns()
         self._choose_pace()
         now = boottime()
         left = self._clock.next_due(now) - now

@@ -45,10 +45,11 @@ def run(settings: WorkerSettings) -> int:
     wakeup = install_signals()
     from stillhere.stores import open_sync  # noqa: PLC0415 - after the handlers
     from stillhere.worker.supervisor.log import start_logging  # noqa: PLC0415 - as above
+    from stillhere.worker.supervisor.service import ServiceManager  # noqa: PLC0415 - as above
     from stillhere.worker.supervisor.supervisor import Supervisor  # noqa: PLC0415 - as above
 
     log = start_logging(settings.log, settings.log_level)
     try:
-        return Supervisor(settings, open_sync, wakeup).run()
+        return Supervisor(settings, open_sync, wakeup, service=ServiceManager()).run()
     finally:
         log.finish()

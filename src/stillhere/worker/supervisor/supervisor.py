@@ -32,11 +32,12 @@ from stillhere.worker.supervisor.backoff import Backoff
 from stillhere.worker.supervisor.beater import Beater
 from stillhere.worker.supervisor.child_process import PROGRAM
 from stillhere.worker.supervisor.family import Family
-from stillhere.worker.supervisor.greeting import greeting, refusal
+from stillhere.worker.supervisor.greeting import greeting, refusal, shown
 from stillhere.worker.supervisor.line import Line
 from stillhere.worker.supervisor.mailbox import Mailbox
 from stillhere.worker.supervisor.nursery import Nursery
 from stillhere.worker.supervisor.questions import Questions
+from stillhere.worker.supervisor.service import ServiceManager
 from stillhere.worker.supervisor.stopping import Stopping
 from stillhere.worker.supervisor.undertaker import Burial, Undertaker
 from stillhere.worker.supervisor.vouched import Vouched
@@ -67,6 +68,8 @@ class Supervisor:
         open_store: OpenStore,
         wakeup: tuple[int, int],
         program: Sequence[str] = PROGRAM,
+        *,
+        service: ServiceManager | None = None,
     ) -> None:
         """`wakeup`: both ends of the pipe into which signals write, neither blocking; `program`: the child's."""
         self._settings = settings
@@ -84,6 +87,7 @@ class Supervisor:
         self._beater: Beater | None = None
         self._undertaker: Undertaker | None = None
         self._questions = Questions(self._answer)
+        self._service = service or ServiceManager({})
         self._code = OK
 
     # ------------------------------------------------------------------------------------------------ its life
@@ -170,6 +174,10 @@ class Supervisor:
         """There must be children that run nothing beside one."""
         self._mailbox.post(self._family.start_solos, suspects, solo)
 
+    def turns(self) -> None:
+        """The beater is alive, and so is this program."""
+        self._service.alive()
+
     def asked(self, queue: str, asks: list[Asked]) -> None:
         """Somebody wants to know where these jobs' code is."""
         self._mailbox.post(lambda: self._questions.ask(queue, asks, self._family.children))
@@ -199,6 +207,7 @@ class Supervisor:
 
     def _let_all_go(self) -> None:
         self.ready = True
+        self._service.ready(f"{shown(self._stores[0])}, {', '.join(self._queues)}" if self._stores else "")
         self._family.let_all_go()
 
     # ---------------------------------------------------------------------------------- what the children's keeper says
@@ -282,6 +291,7 @@ class Supervisor:
         self._drain()
 
     def _drain(self) -> None:
+        self._service.stopping(self.stopping.exit_at - boottime())
         self._family.drain(msgspec.to_builtins(self.stopping.timeline))
 
 
