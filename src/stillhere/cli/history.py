@@ -13,7 +13,7 @@ from stillhere.cli.output import rfc3339, span, table
 from stillhere.domain.job import JobRecord, OutcomeKind, Verdict
 from stillhere.domain.states import FINAL
 
-_ENDS = {
+_ENDS: dict[str, str] = {
     OutcomeKind.RETRY: "failed, to be tried again",
     OutcomeKind.SNOOZE: "asked to come back",
     Verdict.CULPRIT: "its worker died, and it was the cause",
