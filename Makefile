@@ -18,10 +18,11 @@ help: ## Show this list
 demo: $(VENV)/.run ## Run the main job: a long job outlives the death of its worker
 	@$(BIN)/stillhere demo $(ARGS)
 
-test: $(VENV)/.dev ## Run all tests: first the main part, then the faults, one at a time
+test: $(VENV)/.dev ## Run all tests: the main part, then the faults, then those that need the machine alone
 	@rc=0; \
 	$(BIN)/python -m pytest -n 2 -m "not faults" $(ARGS) || rc=$$?; \
-	$(BIN)/python -m pytest -m faults $(ARGS) || rc=$$?; \
+	$(BIN)/python -m pytest -n 3 -m "faults and not alone" $(ARGS) || rc=$$?; \
+	$(BIN)/python -m pytest -m "faults and alone" $(ARGS) || rc=$$?; \
 	exit $$rc
 
 check: $(VENV)/.dev ## Lint, format, types, imports, house rules: under a minute

@@ -11,8 +11,13 @@ from tests.faults.kit import Stage
 from tests.support.procs import eventually
 
 
-@pytest.mark.parametrize("task", ["die", "die_sync"])
-@pytest.mark.parametrize("how", ["SIGSEGV", "exit", "SIGKILL"])
+@pytest.mark.parametrize(
+    ("how", "task"),
+    [
+        *((how, task) for how in ("SIGSEGV", "exit", "SIGKILL") for task in ("die", "die_sync")),
+        ("SIGKILL", "die_in_helper"),  # nothing names it: all that ran beside it run apart, each 3 s, four at a time
+    ],
+)
 def test_g7_two_killers_among_40_innocents(stage: Stage, how: str, task: str) -> None:
     """Four processes of ten slots, innocents of 3 s: the killers are found in a bounded time, and they alone pay."""
     worker = stage.ready_worker("-p", "4", "-c", "10")
@@ -27,7 +32,10 @@ def test_g7_two_killers_among_40_innocents(stage: Stage, how: str, task: str) ->
     named_exactly = (how, task) == ("SIGSEGV", "die")
     reason = "exit code 3" if how == "exit" else f"killed by {how}"
     assert [(record.state, record.losses, record.failures) for record in killers] == [("dead", 4, 0)] * 2
-    assert {json.loads(record.error or "{}")["exit"] for record in killers} == {reason}
+    errors = [json.loads(record.error or "{}") for record in killers]
+    assert {error["exit"] for error in errors} == {reason}
+    if how == "SIGSEGV":
+        assert all(f"in {task}\n" in error["traceback"] for error in errors), "the stack is that of the killer's code"
     assert max(_took_s(record) for record in killers) < (10 if named_exactly else 20)
     assert {(record.state, record.losses) for record in innocents} == {("succeeded", 0)}
     assert max(_took_s(record) for record in innocents) < 20

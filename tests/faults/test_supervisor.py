@@ -42,6 +42,7 @@ def writes(stage: Stage, run: Run) -> list[dict[str, Any]]:
     return [line for line in stage.story().events_of("offspring", run.job) if line["token"] == run.token]
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not cores_are_files(), reason="core dumps here do not go to a file")
 def test_g14_a_crash_that_dumps_for_seconds_is_over_within_one(stage: Stage) -> None:
     for _ in range(2):
