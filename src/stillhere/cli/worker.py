@@ -150,7 +150,7 @@ def settings_of(choices: Choices, target: str | None, given: dict[str, Any]) -> 
     default="0",
     show_default=True,
     metavar="SIZE",
-    help="A process with more (512M, 2G) takes no more jobs and is replaced; with 1.25 times it is killed. 0: no limit.",
+    help="A process with more (512M, 2G) takes no more jobs and is replaced; at 1.25 times it is killed; 0: never.",
 )
 @click.option(
     "--retire-grace",

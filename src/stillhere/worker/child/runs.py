@@ -52,8 +52,8 @@ class Run:
 
     __slots__ = (
         "_board", "_told", "checkpoint", "deadline_ns", "ended", "grant", "handle", "host", "long", "moved_ns",
-        "numbers",        "passed", "progress", "progress_at", "progress_sent", "slot", "stall_ns", "started", "started_at", "stopped_ns",
-        "stopping", "task", "thread",
+        "numbers", "passed", "progress", "progress_at", "progress_sent", "slot", "stall_ns", "started", "started_at",
+        "stopped_ns", "stopping", "task", "thread",
     )  # fmt: skip
 
     def __init__(self, grant: Grant, task: TaskDef, host: Host, slot: int, board: Board | None = None) -> None:
