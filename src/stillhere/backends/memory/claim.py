@@ -191,6 +191,8 @@ def _grant_of(turn: Turn, job: Job) -> Grant:
         losses=job.losses,
         interruptions=job.interruptions,
         max_attempts=job.max_attempts,
+        timeout_ms=job.timeout_ms,
+        stall_ms=job.stall_ms,
         retention_ms=job.retention_ms,
         checkpoint=job.checkpoint,
         headers=dict(job.headers),

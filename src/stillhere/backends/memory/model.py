@@ -62,6 +62,8 @@ class Job:
     interruptions: int = 0
     max_attempts: int | None = None
     max_losses: int | None = None
+    timeout_ms: int | None = None
+    stall_ms: int | None = None
     retention_ms: int | None = None
     unique: str | None = None
     headers: dict[str, str] = field(default_factory=dict)

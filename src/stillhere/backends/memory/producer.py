@@ -56,6 +56,8 @@ def _made(turn: Turn, new: NewRecord) -> Job:
         due=new.due,
         max_attempts=new.max_attempts,
         max_losses=new.max_losses,
+        timeout_ms=new.timeout_ms,
+        stall_ms=new.stall_ms,
         retention_ms=new.retention_ms,
         unique=new.unique,
         unique_until=None if new.unique_for_ms is None else turn.now + new.unique_for_ms,

@@ -8,6 +8,7 @@ local function grant_of(j)
     id = j.id, queue = queue, token = tonumber(j.token), task = j.task, args = j.args, v = int(j.v, 1),
     priority = int(j.priority, 5), created = int(j.created), failures = int(j.failures), losses = int(j.losses),
     interruptions = int(j.interruptions), max_attempts = tonumber(j.max_attempts or nil),
+    timeout_ms = tonumber(j.timeout_ms or nil), stall_ms = tonumber(j.stall_ms or nil),
     retention_ms = tonumber(j.retention_ms or nil), checkpoint = j.checkpoint,
     headers = headers_of(j.headers),
     suspect = string.sub(j._lane, 1, 3) == 'sus',

@@ -34,7 +34,10 @@ local function named_job(fields)
 end
 
 -- Whether a hash that an entry names is a record that a worker could be given: other programs may have written it.
-local NUMBERS = {'v', 'priority', 'created', 'failures', 'losses', 'interruptions', 'max_attempts', 'retention_ms'}
+local NUMBERS = {
+  'v', 'priority', 'created', 'failures', 'losses', 'interruptions', 'max_attempts', 'timeout_ms', 'stall_ms',
+  'retention_ms',
+}
 
 local function is_job(j)
   for _, name in ipairs(NUMBERS) do
@@ -90,7 +93,7 @@ end
 local function fault_of(found)
   local highest_of = {
     priority = 9, max_attempts = 1e9, max_losses = 1e9, due = 9e15,
-    delay_ms = 9e15, retention_ms = 9e15, unique_for_ms = 9e15,
+    delay_ms = 9e15, timeout_ms = 9e15, stall_ms = 9e15, retention_ms = 9e15, unique_for_ms = 9e15,
   }
   for name, value in pairs(found) do
     if not (is_utf8(name) and is_utf8(value)) then return 'a field that is not UTF-8' end
@@ -112,8 +115,8 @@ end
 local function strange_fields(found)
   local ours = {
     'v', 'id', 'task', 'queue', 'priority', 'args', 'created', 'due', 'started', 'ended', 'failures', 'losses',
-    'shared', 'beside', 'vanished', 'deaths', 'interruptions', 'max_attempts', 'max_losses', 'retention_ms', 'unique',
-    'unique_until', 'headers', 'lane', 'state', 'reason', 'token', 'worker', 'progress', 'checkpoint', 'result', 'error', 'runs',
+    'shared', 'beside', 'vanished', 'deaths', 'interruptions', 'max_attempts', 'max_losses', 'timeout_ms', 'stall_ms',
+    'retention_ms', 'unique', 'unique_until', 'headers', 'lane', 'state', 'reason', 'token', 'worker', 'progress', 'checkpoint', 'result', 'error', 'runs',
     'delay_ms', 'unique_for_ms', 'on_conflict',
   }
   local kept, is_ours = {}, {}

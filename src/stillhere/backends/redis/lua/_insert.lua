@@ -45,7 +45,7 @@ local function insert(r, more_fields)
     add(fields, 'unique', r.unique)
     if r.unique_for_ms then add(fields, 'unique_until', till) end
   end
-  for _, name in ipairs({'max_attempts', 'max_losses', 'retention_ms', 'lane'}) do
+  for _, name in ipairs({'max_attempts', 'max_losses', 'timeout_ms', 'stall_ms', 'retention_ms', 'lane'}) do
     if r[name] then add(fields, name, r[name]) end
   end
   if r.headers and next(r.headers) then

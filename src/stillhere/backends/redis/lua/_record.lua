@@ -2,7 +2,7 @@
 
 local NUMBERS = {
   'v', 'priority', 'created', 'due', 'started', 'ended', 'failures', 'losses', 'shared', 'beside', 'vanished',
-  'deaths', 'interruptions', 'max_attempts', 'max_losses', 'retention_ms', 'token',
+  'deaths', 'interruptions', 'max_attempts', 'max_losses', 'timeout_ms', 'stall_ms', 'retention_ms', 'token',
 }
 
 -- Headers as text to text; what a foreign hand wrote otherwise is left out. Nil: there are none.
