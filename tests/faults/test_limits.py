@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -171,6 +172,14 @@ def test_what_holds_the_gil_is_ended_from_outside(stage: Stage, task: str) -> No
     assert stage.story().overlaps() == []
 
 
+def _is_gone(pid: int) -> bool:
+    return not alive(pid)
+
+
+def _has_failed(stage: Stage, job: SyncHandle[Any], times: int) -> bool:
+    return stage.record(job).failures == times
+
+
 @pytest.mark.parametrize("how", ["sleeps", "holds the GIL"])
 def test_a_process_of_its_own_is_killed_a_second_after_the_deadline(stage: Stage, how: str) -> None:
     stage.ready_worker("-c", "4")
@@ -180,9 +189,9 @@ def test_a_process_of_its_own_is_killed_a_second_after_the_deadline(stage: Stage
     for attempt in (1, 2):
         run = stage.started(job, attempt)
         assert run.pid != stage.story().runs(neighbour.id)[0].pid
-        eventually(lambda pid=run.pid: not alive(pid), 10)
+        eventually(partial(_is_gone, run.pid), 10)
         assert ENFORCE_S - 0.1 < boot_ns() / 1e9 - run.start / 1e9 - LIMIT_S < ENFORCE_S + SLACK_S
-        eventually(lambda attempt=attempt: stage.record(job).failures == attempt, 2)
+        eventually(partial(_has_failed, stage, job, attempt), 2)
     stage.finished(job, neighbour)
     record = stage.record(job)
     assert (record.state, record.failures, record.losses) == ("dead", 2, 0)

@@ -94,7 +94,7 @@ def test_what_has_not_started_or_is_over_is_nobodys_business(child: Child) -> No
 
 @pytest.mark.parametrize("limit", ["timeout", "stall"])
 def test_a_run_is_late_a_second_after_its_limit(child: Child, limit: str) -> None:
-    key = child.run("late", **{limit: 3})
+    key = child.run("late", timeout=3) if limit == "timeout" else child.run("late", stall=3)
     child.run("other")
     child.on_the_loop("late")
     assert child.look(103.95) == NOTHING

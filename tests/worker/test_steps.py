@@ -196,7 +196,7 @@ class TestFactory:
         task = asyncio.get_running_loop().create_task(handler(), context=of(run_of(slot=3)))
         coroutine: Any = task.get_coro()
         assert isinstance(task.get_coro(), Coroutine)
-        assert asyncio.iscoroutine(coroutine)
+        assert asyncio.iscoroutine(task.get_coro())
         assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
         await asyncio.sleep(0)
         assert inspect.getcoroutinestate(coroutine) == inspect.CORO_SUSPENDED

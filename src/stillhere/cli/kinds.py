@@ -54,8 +54,8 @@ class SizeKind(_Int):
         if found is None:
             self.fail(f"{value!r}: write 512M, 2G or a number of bytes.", param, ctx)
         whole, part, unit = found[1], found[2] or "", found[3].upper()
-        each: int = 1 << 10 * ("KMGT".index(unit) + 1 if unit else 0)
-        return int(whole + part) * each // 10 ** len(part)
+        each = 1024 ** (" KMGT".index(unit or " "))
+        return int(int(whole + part) * each // 10 ** len(part))
 
 
 class QueueKind(_Pair):
