@@ -36,7 +36,8 @@ def test_the_defaults_are_the_settings_own(cli: Cli, started: list[WorkerSetting
 
 def test_every_option(cli: Cli, started: list[WorkerSettings]) -> None:
     words = "-p 6 -c 2 -q billing -q default:3 --lease 1m --grace 90s --overflow 0 --long-after 0 --burst --name web.1"
-    cli("--url", "redis://h", "--log", "json", "-v", "worker", "x", *words.split(), "--solo", "9", place=False)
+    words += " --solo 9 --max-jobs 500 --max-memory 1.5G --retire-grace 2m"
+    cli("--url", "redis://h", "--log", "json", "-v", "worker", "x", *words.split(), place=False)
     assert started == [
         WorkerSettings(
             app="x",
@@ -50,6 +51,9 @@ def test_every_option(cli: Cli, started: list[WorkerSettings]) -> None:
             burst=True,
             name="web.1",
             solo=9,
+            max_jobs=500,
+            max_memory=3 << 29,
+            retire_grace_ms=120_000,
             url="redis://h",
             log="json",
             log_level="debug",
@@ -103,9 +107,24 @@ def test_a_wrong_app_is_one_line_and_exit_code_78(tmp_path: Path) -> None:
         (["-q", "a:0"], "'a:0': a weight is a whole number from 1 to 1000."),
         (["-q", "a b"], "a name is text without spaces"),
         (["-c", "0"], "0 is not in the range"),
+        (["--max-memory", "much"], "'much': write 512M, 2G or a number of bytes."),
+        (["--max-memory", "1,5G"], "'1,5G': write 512M, 2G or a number of bytes."),
+        (["--max-memory", "-1"], "'-1': write 512M, 2G or a number of bytes."),
+        (["--max-memory", "512"], "--max-memory 512: a process needs 64M or more. Write 512M, 2G; 0: no limit."),
+        (["--max-jobs", "-1"], "-1 is not in the range"),
+        (["--retire-grace", "soon"], "retire_grace='soon': write 10m"),
         (["--name", "a-b"], "--name 'a-b': letters, digits, '.' and '_', at most 64."),
     ],
 )
 def test_what_is_wrong(cli: Cli, started: list[WorkerSettings], words: list[str], says: str) -> None:
     assert says in " ".join(cli.fails(64, "worker", "x", *words, place=False).split())
     assert not started
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("67108864", 1 << 26), ("512M", 1 << 29), ("2g", 2 << 30), ("1.5 GiB", 3 << 29), ("65536kb", 1 << 26)],
+)
+def test_sizes_are_read(cli: Cli, started: list[WorkerSettings], text: str, size: int) -> None:
+    cli("worker", "x", "--max-memory", text, place=False)
+    assert started[0].max_memory == size

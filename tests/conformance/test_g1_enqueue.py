@@ -16,21 +16,21 @@ def test_g1_what_was_sent_is_what_is_kept(world: World) -> None:
         priority=0,
         max_attempts=7,
         max_losses=2,
+        timeout_ms=0,
+        stall_ms=1_500,
         retention_ms=9,
         headers={"k": "v"},
         unique="u",
-        timeout_ms=5,
-        stall_ms=6,
     )
     assert (sent.id, sent.created, sent.state, sent.conflict) == ("a", True, State.READY, "")
     kept = world.look("a")
     assert (kept.task, kept.queue, kept.args, kept.priority) == ("t", "q", '{"x":1}', 0)
     assert (kept.max_attempts, kept.max_losses, kept.retention_ms) == (7, 2, 9)
-    assert (kept.timeout_ms, kept.stall_ms) == (5, 6)
+    assert (kept.timeout_ms, kept.stall_ms) == (0, 1_500)
     assert (kept.headers, kept.unique, kept.created) == ({"k": "v"}, "u", world.now)
     (grant,) = world.worker().take()
     assert (grant.args, grant.priority, grant.max_attempts, grant.retention_ms) == ('{"x":1}', 0, 7, 9)
-    assert (grant.timeout_ms, grant.stall_ms) == (5, 6)
+    assert (grant.timeout_ms, grant.stall_ms) == (0, 1_500)
     assert (grant.headers, grant.created, grant.queue, grant.task) == ({"k": "v"}, world.now, "q", "t")
 
 

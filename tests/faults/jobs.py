@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -19,7 +20,7 @@ import threading
 import time
 from pathlib import Path
 
-from stillhere import App, Retry, current_job, current_job_sync
+from stillhere import App, Backoff, Retry, current_job, current_job_sync
 from tests.faults.offspring import write_for_ever
 from tests.support.ledger import Ledger, boot_ns
 
@@ -286,3 +287,80 @@ async def die_in_helper(how: str) -> None:
 
     await asyncio.to_thread(kill_later)
     await asyncio.sleep(60)
+
+
+def _spin(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+def _sleep_in_short(seconds: float) -> None:
+    """Sleep, and take every Exception for a reason to go on."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with contextlib.suppress(Exception):
+            time.sleep(STEP_S)
+
+
+async def _stay(seconds: float) -> None:
+    """Await, and take even a cancel for a reason to go on."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with contextlib.suppress(BaseException):
+            await asyncio.sleep(STEP_S)
+
+
+def _hold_the_gil(seconds: float) -> None:
+    """One C call, begun again when a signal cuts it short."""
+    until = time.monotonic() + seconds
+    library = ctypes.PyDLL(None)
+    while (left := until - time.monotonic()) > 0:
+        library.usleep(int(left * 1e6))
+
+
+STUCK = {"spins": _spin, "sleeps": time.sleep, "swallows": _sleep_in_short, "holds the GIL": _hold_the_gil}
+
+
+async def _stuck_on_the_loop(how: str, seconds: float) -> None:
+    job = current_job()
+    with ledger.run(job.id, job.token):
+        if how == "awaits":
+            await asyncio.sleep(seconds)
+        elif how == "stays":
+            await _stay(seconds)
+        else:
+            STUCK[how](seconds)
+
+
+def _stuck_in_a_thread(how: str, seconds: float) -> None:
+    job = current_job_sync()
+    with ledger.run(job.id, job.token):
+        STUCK[how](seconds)
+
+
+stuck = app.task(name="stuck")(_stuck_on_the_loop)
+stuck_silent = app.task(name="stuck_silent", stall_after=1.0)(_stuck_on_the_loop)
+stuck_thread = app.task(name="stuck_thread", process=False)(_stuck_in_a_thread)
+stuck_thread_silent = app.task(name="stuck_thread_silent", stall_after=1.0, process=False)(_stuck_in_a_thread)
+stuck_limited = app.task(name="stuck_limited", timeout=1.0, backoff=Backoff(first=0.1))(_stuck_in_a_thread)
+"""A `def` with a limit: it has a process to itself without asking."""
+stuck_alone = app.task(name="stuck_alone", process=True)(_stuck_in_a_thread)
+
+
+@app.task
+async def leak(megabytes: float, pause: float, most: float) -> None:
+    """Take so much more memory at each step, and keep it, up to `most`."""
+    job = current_job()
+    kept: list[bytes] = []
+    with ledger.run(job.id, job.token) as run:
+        while len(kept) * megabytes < most:
+            kept.append(os.urandom(int(megabytes * (1 << 20))))
+            run.step(len(kept))
+            await asyncio.sleep(pause)
+
+
+@app.task(process=True)
+async def leak_alone(megabytes: float, pause: float, most: float) -> None:
+    """As `leak`, in a process of its own."""
+    await leak(megabytes, pause, most)

@@ -97,7 +97,7 @@ def main(directory: Path, settings: WorkerSettings) -> int:
     from stillhere.worker.supervisor.service import ServiceManager
     from stillhere.worker.supervisor.supervisor import Supervisor
 
-    family.OomKills = partial(OomKills, directory / "root")  # type: ignore[assignment,attr-defined]
+    vars(family)["OomKills"] = partial(OomKills, directory / "root")
     log = start_logging(settings.log, settings.log_level)
 
     def open_store(url: str, namespace: str) -> SyncStore:

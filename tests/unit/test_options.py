@@ -85,6 +85,15 @@ WRONG: list[tuple[Callable[..., None], str, Any, str]] = [
     (check_task_options, "backoff", "2s", "backoff='2s': write Backoff(...), or a dict of exception classes"),
     (check_task_options, "backoff", {int: Backoff()}, "backoff={"),
     (check_task_options, "long_after", "1 min", "long_after='1 min': write 10m, 90s, 1h30m or a number of seconds."),
+    (check_task_options, "timeout", 0, "timeout=0: write how long it may take, or None for no limit."),
+    (check_task_options, "timeout", "1 min", "timeout='1 min': write 10m, 90s, 1h30m or a number of seconds."),
+    (check_task_options, "stall_after", "0s", "stall_after='0s': write how long it may take, or None for no limit."),
+    (check_task_options, "stall_after", -1, "stall_after=-1: a duration cannot be negative"),
+    (check_task_options, "process", 1, "process=1: write True or False."),
+    (check_task_options, "long", "yes", "long='yes': write True or False."),
+    (check_task_options, "on_lease_doubt", "kill", "on_lease_doubt='kill': one of 'continue', 'stop'."),
+    (check_call_options, "timeout", 0, "timeout=0: write how long it may take, or None for no limit."),
+    (check_call_options, "long", None, "long=None: write True or False."),
     (check_task_options, "unique", "key", "unique='key': write True for all arguments, or a function"),
     (check_task_options, "retention", -1, "retention=-1: a duration cannot be negative"),
     (check_call_options, "delay", 3_600_000, "delay=3600000: numbers are seconds, and this one is over 30 days"),
@@ -107,6 +116,18 @@ def test_a_wrong_value_says_what_to_write(check: Callable[..., None], option: st
     with pytest.raises(ConfigurationError) as caught:
         check("here", {option: value})
     assert str(caught.value).startswith(f"here: {words}")
+
+
+@pytest.mark.parametrize("option", ["timeout", "stall_after"])
+def test_none_is_no_limit(option: str) -> None:
+    check_task_options("here", {option: None})
+
+
+def test_a_process_of_its_own_is_part_of_stopping_in_doubt() -> None:
+    with pytest.raises(ConfigurationError, match=r"here: on_lease_doubt='stop' needs a process of its own, and "):
+        check_task_options("here", {"on_lease_doubt": "stop", "process": False})
+    check_task_options("here", {"on_lease_doubt": "stop", "process": True})
+    check_task_options("here", {"on_lease_doubt": "continue", "process": False})
 
 
 def test_delay_and_at_are_two_ways_to_say_one_thing() -> None:
@@ -228,3 +249,51 @@ class TestForeign:
             foreign_record("far", {}, (1,), {})
         with pytest.raises(ArgumentError, match=r"'when'.*This program does not have the task: only text, numbers"):
             foreign_record("far", {}, (), {"when": NOON})
+
+
+LIMITS: list[TaskOptions] = [{"timeout": "5s"}, {"stall_after": "5s"}]
+
+
+class TestLanes:
+    """What must be ended from outside, whatever its code is at, needs a process of its own."""
+
+    @pytest.mark.parametrize("limit", LIMITS)
+    def test_a_def_with_a_limit_has_a_process_unless_it_says_otherwise(self, limit: TaskOptions) -> None:
+        assert TaskPlan.of(limit, is_async=False).lane == "solo"
+        assert TaskPlan.of(limit | {"process": False}, is_async=False).lane is None
+        assert TaskPlan.of(limit | {"process": False, "long": True}, is_async=False).lane == "long"
+        assert TaskPlan.of(limit, is_async=True).lane is None, "a coroutine can be cut"
+        assert TaskPlan.of(limit | {"process": True}, is_async=True).lane == "solo"
+
+    def test_without_a_limit(self) -> None:
+        none: TaskOptions = {"timeout": None, "stall_after": None}
+        assert TaskPlan.of(none, is_async=False).lane is None
+        assert TaskPlan.of({"process": True}, is_async=False).lane == "solo"
+        assert TaskPlan.of({"on_lease_doubt": "stop"}).lane == "solo"
+        assert TaskPlan.of({"long": True}).lane == "long"
+
+    def test_the_limits_are_in_the_plan(self) -> None:
+        plan = TaskPlan.of({"timeout": "5s", "stall_after": 2.5, "on_lease_doubt": "stop"})
+        assert (plan.timeout_ms, plan.stall_ms, plan.stops_in_doubt) == (5_000, 2_500, True)
+        plan = TaskPlan.of({})
+        assert (plan.timeout_ms, plan.stall_ms, plan.stops_in_doubt) == (0, 0, False)
+
+    @pytest.mark.parametrize(
+        ("task", "call", "lane"),
+        [
+            ({}, {"timeout": "5s"}, "solo"),
+            ({}, {"timeout": None}, None),
+            ({}, {}, None),
+            ({"process": False}, {"timeout": "5s"}, None),
+            ({"process": False}, {"timeout": "5s", "long": True}, "long"),
+            ({}, {"timeout": "5s", "long": True}, "solo"),
+            ({"timeout": "9s"}, {"timeout": "5s"}, None),  # as its task, which is solo
+        ],
+    )
+    def test_a_call_with_a_limit_of_its_own(self, task: TaskOptions, call: CallOptions, lane: str | None) -> None:
+        assert record(task, call).lane == lane
+
+    def test_the_calls_limit_is_in_the_record(self) -> None:
+        assert record({}, {"timeout": "5s"}).timeout_ms == 5_000
+        assert record({"timeout": "9s"}, {"timeout": None}).timeout_ms == 0
+        assert record({"timeout": "9s"}, {}).timeout_ms is None, "the worker's own options hold"

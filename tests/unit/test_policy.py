@@ -14,7 +14,17 @@ from stillhere.domain.errors import ArgumentError, Discard, JobStopped, Retry, S
 from stillhere.domain.job import DEAD_RETENTION_MS, DEFAULT_RETENTION_MS, Grant, Outcome, OutcomeKind
 from stillhere.domain.options import Backoff, TaskOptions
 from stillhere.domain.plan import TaskPlan
-from stillhere.domain.policy import after_exception, after_result_error, after_return, backoff_ms, error_record
+from stillhere.domain.policy import (
+    LateRun,
+    after_exception,
+    after_kill,
+    after_result_error,
+    after_return,
+    backoff_ms,
+    error_record,
+    stall_ms,
+    timeout_ms,
+)
 
 K = OutcomeKind
 
@@ -209,3 +219,81 @@ class TestErrorRecord:
 
     def test_an_error_that_cannot_tell_itself_is_recorded_all_the_same(self) -> None:
         assert json.loads(error_record(BadlyMadeError()))["message"] == "(its text cannot be made)"
+
+
+class TestLate:
+    """A run that was told to stop for being late has failed, and the error says so, whatever it raised on its way."""
+
+    @pytest.mark.parametrize(
+        ("stopping", "words"),
+        [
+            ("timeout", "it ran longer than its timeout of 5s"),
+            ("stalled", "it said nothing for its stall_after of 1m30s"),
+        ],
+    )
+    @pytest.mark.parametrize("error", [asyncio.CancelledError(), JobStopped("timeout")])
+    def test_it_fails_with_a_timeout_error(self, stopping: StopReason, words: str, error: BaseException) -> None:
+        outcome = after(error, options={"timeout": "5s", "stall_after": "90s"}, stopping=stopping)
+        assert outcome is not None
+        assert (outcome.kind, outcome.reason) == (K.RETRY, "retry")
+        said = json.loads(outcome.error or "")
+        assert (said["type"], said["message"]) == ("TimeoutError", words)
+
+    def test_by_its_budget_and_its_backoff(self) -> None:
+        options: TaskOptions = {"timeout": 5, "max_attempts": 2, "backoff": {TimeoutError: Backoff(7, jitter=False)}}
+        first = after(asyncio.CancelledError(), options=options, stopping="timeout")
+        assert kind(first) == (K.RETRY, "retry", 7_000)
+        assert kind(after(asyncio.CancelledError(), options=options, stopping="timeout", failures=1))[0] == K.DEAD
+
+    def test_its_own_error_is_its_own(self) -> None:
+        outcome = after(ValueError("mine"), options={"timeout": 5}, stopping="timeout")
+        assert outcome is not None
+        assert json.loads(outcome.error or "")["type"] == "ValueError"
+
+    def test_the_records_limit_goes_before_the_tasks(self) -> None:
+        plan = TaskPlan.of({"timeout": 5, "stall_after": 6})
+        assert (timeout_ms(grant(), plan), stall_ms(grant(), plan)) == (5_000, 6_000)
+        own = grant(timeout_ms=7, stall_ms=0)
+        assert (timeout_ms(own, plan), stall_ms(own, plan)) == (7, 0)
+
+
+def late_run(why: StopReason, **fields: Any) -> LateRun:
+    known: dict[str, Any] = {
+        "job": "j", "token": 7, "why": why, "took_ms": 5_000, "stall_ms": 90_000,
+        "kind": K.RETRY, "delay_ms": 1_500, "retention_ms": 77,
+    }  # fmt: skip
+    return LateRun(**known | fields)
+
+
+class TestKilled:
+    """How a run ends that its own process could not end."""
+
+    @pytest.mark.parametrize(
+        ("why", "words"),
+        [
+            ("timeout", "it ran longer than its timeout of 5s and did not end, so its process was killed"),
+            ("stalled", "it said nothing for its stall_after of 1m30s and did not end, so its process was killed"),
+        ],
+    )
+    def test_a_late_one_fails(self, why: StopReason, words: str) -> None:
+        outcome = after_kill(late_run(why))
+        assert kind(outcome) == (K.RETRY, "retry", 1_500)
+        assert outcome is not None
+        assert outcome.retention_ms == 77
+        assert json.loads(outcome.error or "") == {"type": "TimeoutError", "message": words, "traceback": ""}
+
+    def test_the_last_try_is_a_dead_letter_and_kept_as_one(self) -> None:
+        outcome = after_kill(late_run("timeout", kind=K.DEAD, delay_ms=0))
+        assert kind(outcome) == (K.DEAD, "failed", 0)
+        assert outcome is not None
+        assert outcome.retention_ms == DEAD_RETENTION_MS
+
+    def test_a_cancelled_one_is_cancelled(self) -> None:
+        outcome = after_kill(late_run("cancelled", kind=None))
+        assert kind(outcome) == (K.CANCELLED, "cancelled", 0)
+        assert outcome is not None
+        assert (outcome.error, outcome.retention_ms) == (None, 77)
+
+    @pytest.mark.parametrize(("why", "of"), [("lease_lost", K.RETRY), ("shutdown", K.RETRY), ("timeout", None)])
+    def test_nothing_is_said_of(self, why: StopReason, of: OutcomeKind | None) -> None:
+        assert after_kill(late_run(why, kind=of)) is None

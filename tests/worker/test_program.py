@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from stillhere.ports.inspector import Audit, Status
 from stillhere.stores import open_sync
 from stillhere.worker.anonymous import anonymous_file
 from stillhere.worker.board import Board, Phase, SlotState
+from stillhere.worker.child import main
 from stillhere.worker.control import Channel, Message
 from stillhere.worker.settings import WorkerSettings
 from tests.support.procs import eventually
@@ -361,3 +363,22 @@ def test_nothing_of_ours_is_inherited_by_what_a_handler_starts(bench: Bench) -> 
 
 def _fds(pid: int) -> list[int]:
     return [int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+def test_what_is_said_before_go_is_heard_after_it() -> None:
+    """A solo child is told that it is the spare one as soon as it is started, long before it may go."""
+    ours, theirs = Channel.pair()
+    with theirs:
+        channel = Channel.inherit(os.dup(theirs.fileno()))
+    for kind in ("start", "spare", "go", "retire"):
+        ours.send(m=kind)
+    signals: Any = SimpleNamespace(came=False)
+    assert main._receive(channel, "start", signals)["m"] == "start"
+    assert main._receive(channel, "go", signals)["m"] == "go"
+    assert [message["m"] for message in channel.receive()] == ["spare", "retire"]
+    ours.send(m="spare")
+    ours.send(m="drain")
+    with pytest.raises(main.Stopped):
+        main._receive(channel, "go", signals)
+    channel.close()
+    ours.close()

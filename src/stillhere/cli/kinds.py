@@ -1,10 +1,11 @@
-"""Kinds of values on the command line: durations as text, queues with a weight, times.
+"""Kinds of values on the command line: durations as text, sizes, queues with a weight, times.
 
 A value that is wrong is a usage error in the words of the module that knows (`durations`, `options`).
 """
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,24 @@ class DurationKind(_Int):
             return self._read(value, param.name or self.name if param else self.name)
         except DurationError as error:
             self.fail(str(error), param, ctx)
+
+
+_SIZE = re.compile(r"(\d{1,15})(?:\.(\d{1,3}))?\s?([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
+
+
+class SizeKind(_Int):
+    """``512M``, ``1.5G`` or a number of bytes: K, M, G and T count in 1024s; the value is in bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes."""
+        found = _SIZE.fullmatch(str(value).strip())
+        if found is None:
+            self.fail(f"{value!r}: write 512M, 2G or a number of bytes.", param, ctx)
+        whole, part, unit = found[1], found[2] or "", found[3].upper()
+        each = 1024 ** (" KMGT".index(unit or " "))
+        return int(int(whole + part) * each // 10 ** len(part))
 
 
 class QueueKind(_Pair):
@@ -91,5 +110,6 @@ class TimeKind(_Time):
 
 DURATION = DurationKind()
 DELAY = DurationKind(delay=True)
+SIZE = SizeKind()
 QUEUE = QueueKind()
 TIME = TimeKind()

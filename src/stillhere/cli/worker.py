@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from stillhere.cli.kinds import DURATION, QUEUE
+from stillhere.cli.kinds import DURATION, QUEUE, SIZE
 from stillhere.cli.options import Choices, Verb
 from stillhere.discovery import find_app_path
 from stillhere.domain.durations import spell
@@ -24,6 +24,7 @@ _MOST = 1_000
 _SHORTEST_LEASE_MS = 500
 _LONGEST_LEASE_MS = 86_400_000
 _LONGEST_NAME = 64
+_LEAST_MEMORY = 64 << 20
 
 
 class _Worker(Verb):
@@ -38,6 +39,11 @@ def _checked(settings: defaults.WorkerSettings) -> defaults.WorkerSettings:
         raise click.UsageError(f"--lease {given}: a lease is from {least} to {most} long.")
     if len(settings.name) > _LONGEST_NAME or not all(c.isalnum() or c in "._" for c in settings.name):
         raise click.UsageError(f"--name {settings.name!r}: letters, digits, '.' and '_', at most {_LONGEST_NAME}.")
+    if 0 < settings.max_memory < _LEAST_MEMORY:
+        raise click.UsageError(
+            f"--max-memory {settings.max_memory}: a process needs {_LEAST_MEMORY >> 20}M or more. Write 512M, 2G; "
+            "0: no limit."
+        )
     return settings
 
 
@@ -64,6 +70,9 @@ def settings_of(choices: Choices, target: str | None, given: dict[str, Any]) -> 
             burst=given["burst"],
             name=given["name"],
             solo=given["solo"],
+            max_jobs=given["max_jobs"],
+            max_memory=given["max_memory"],
+            retire_grace_ms=given["retire_grace"],
             url=choices.url,
             namespace=choices.namespace,
             log=choices.log,
@@ -130,7 +139,30 @@ def settings_of(choices: Choices, target: str | None, given: dict[str, Any]) -> 
     "--solo",
     type=click.IntRange(1, _MOST),
     default=defaults.default_solo(),
-    help="At most so many jobs that may have killed a worker, each in a process of its own.",
+    help="At most so many jobs in processes of their own: those that ask for one, and those that may have killed one.",
+)
+@click.option(
+    "--max-jobs",
+    type=click.IntRange(0, 1_000_000_000),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="A process that has taken so many jobs takes no more, ends with them and is replaced; 0: never.",
+)
+@click.option(
+    "--max-memory",
+    type=SIZE,
+    default="0",
+    show_default=True,
+    metavar="SIZE",
+    help="A process with more (512M, 2G) takes no more jobs and is replaced; at 1.25 times it is killed; 0: never.",
+)
+@click.option(
+    "--retire-grace",
+    type=DURATION,
+    default=spell(defaults.DEFAULT_RETIRE_GRACE_MS),
+    show_default=True,
+    help="A run that cannot be ended is killed with its process; the other runs there first get so long to end.",
 )
 @click.pass_obj
 def worker(choices: Choices, /, target: str | None, **given: Any) -> int:

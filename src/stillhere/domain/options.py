@@ -119,6 +119,10 @@ def check_task_options(where: str, options: Mapping[str, Any]) -> None:
         if option not in TASK_OPTIONS:
             raise UnknownOption(_unknown(where, option, TASK_OPTIONS, CALL_OPTIONS, "the call: .options({}=...)"))
         _check(where, option, value, _TASK_CHECKS)
+    if options.get("process") is False and options.get("on_lease_doubt") == "stop":
+        raise ConfigurationError(
+            f"{where}: on_lease_doubt='stop' needs a process of its own, and process=False says none. Leave one out."
+        )
 
 
 def check_call_options(where: str, options: Mapping[str, Any]) -> None:

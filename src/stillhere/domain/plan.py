@@ -64,6 +64,8 @@ class TaskPlan:
     stops_in_doubt: bool
     lane: DeclaredLane | None
     """Where its jobs start, if that is not for the workers to find out."""
+    limited_lane: DeclaredLane | None
+    """The same for a job that is sent with a limit of its own."""
 
     @classmethod
     def of(cls, options: TaskOptions, *, is_async: bool = True) -> TaskPlan:
@@ -86,14 +88,14 @@ class TaskPlan:
             timeout_ms=milliseconds(options.get("timeout") or 0),
             stall_ms=milliseconds(options.get("stall_after") or 0),
             stops_in_doubt=options.get("on_lease_doubt") == "stop",
-            lane=_lane(options, is_async=is_async),
+            lane=_lane(options, limited=bool(options.get("timeout") or options.get("stall_after")), is_async=is_async),
+            limited_lane=_lane(options, limited=True, is_async=is_async),
         )
 
 
-def _lane(options: TaskOptions, *, is_async: bool) -> DeclaredLane | None:
+def _lane(options: TaskOptions, *, limited: bool, is_async: bool) -> DeclaredLane | None:
     """What must be ended from outside, whatever its code is at, needs a process of its own."""
-    limited = options.get("timeout") or options.get("stall_after")
-    alone = options.get("process", bool(limited) and not is_async)
+    alone = options.get("process", limited and not is_async)
     if alone or options.get("on_lease_doubt") == "stop":
         return "solo"
     return "long" if options.get("long") else None
@@ -106,6 +108,7 @@ def new_record(task: TaskDef, call: CallOptions, args: tuple[Any, ...], kwargs: 
     key = call["unique"] if "unique" in call else _key_of(task, args, kwargs)
     attempts = plan.max_attempts if "max_attempts" not in call else call["max_attempts"] or NO_LIMIT
     retention = _retention(call["retention"]) if "retention" in call else plan.retention_ms
+    solo = bool(call.get("timeout")) and plan.limited_lane == "solo" != plan.lane
     return _record(
         task.name,
         call,
@@ -116,6 +119,7 @@ def new_record(task: TaskDef, call: CallOptions, args: tuple[Any, ...], kwargs: 
         max_attempts=attempts if "max_attempts" in call or attempts != DEFAULT_MAX_ATTEMPTS else None,
         max_losses=plan.max_losses if plan.max_losses != DEFAULT_MAX_LOSSES else None,
         retention_ms=retention if "retention" in call or retention != DEFAULT_RETENTION_MS else None,
+        solo=solo,
     )
 
 
@@ -155,6 +159,7 @@ def _record(
     max_attempts: int | None,
     max_losses: int | None,
     retention_ms: int | None,
+    solo: bool = False,
 ) -> NewRecord:
     delay, at, unique_for = call.get("delay"), call.get("at"), call.get("unique_for")
     return NewRecord(
@@ -173,7 +178,7 @@ def _record(
         retention_ms=retention_ms,
         headers=_headers(name, call.get("headers", {})),
         timeout_ms=milliseconds(call["timeout"] or 0) if "timeout" in call else None,
-        lane="long" if call.get("long") else None,
+        lane="solo" if solo else "long" if call.get("long") else None,
     )
 
 

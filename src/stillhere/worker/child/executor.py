@@ -5,13 +5,14 @@ nobody), its seat (so that the fetcher can fill it), the outcome (which the sett
 decided by `policy`; it is sent only after the handler has returned, never while its code may still act.
 
 A run may have limits (`timeout`, `stall_after`). They stand on the board before it starts, with what its end is if it
-has to be killed; here they are looked at ten times a second. Told to stop, a coroutine is cancelled, and a
-function in a thread gets its exception a second later, should it not have looked by then. What neither ends is the
-supervisor's: it cuts a blocked loop, and kills.
+has to be killed; here they are looked at ten times a second. Told to stop, a coroutine is cancelled, and a function in
+a thread gets its exception a second later, should it not have looked by then. What neither ends is the supervisor's: it
+cuts a blocked loop, and kills.
 
 What may go wrong between two lines: a cancel may reach an asyncio task before its first step, and then the handler's
-coroutine never runs; `_ended_unseen` ends such a run. A handler may raise anything, SystemExit too: it is the job's own
-failure, never the worker's end.
+coroutine never runs; `_ended_unseen` ends such a run. A cut may come at any instruction of a run's steps, also of the
+lines here that come after its handler: before `_end` the run ends all the same, unseen, from there on the loop's mark
+is gone. A handler may raise anything, SystemExit too: it is the job's own failure, never the worker's end.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import Any
 from stillhere.domain.errors import ArgumentError, JobStopped, StopReason
 from stillhere.domain.job import Outcome, OutcomeKind
 from stillhere.domain.policy import after_exception, after_result_error, after_return, stall_ms, timeout_ms
-from stillhere.worker.board import NO_LIMITS, Board, Late, Limits
+from stillhere.worker.board import CURRENT, NO_LIMITS, Board, Late, Limits
 from stillhere.worker.child.context import Job, SyncJob, enter
 from stillhere.worker.child.places import Places
 from stillhere.worker.child.runs import Run
@@ -79,7 +80,7 @@ class Executor:
         context.run(enter, Job(run) if run.task.is_async else SyncJob(run))
         if run.task.is_async:
             run.handle = self._loop.create_task(self._coroutine(run, args, kwargs), context=context)
-            run.handle.add_done_callback(lambda _: self._ended_unseen(run))
+            run.handle.add_done_callback(lambda task: self._ended_unseen(run, task))
         else:
             self._calls[run] = Call()
             try:
@@ -140,7 +141,9 @@ class Executor:
     async def _coroutine(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:
             value = await run.task.fn(*args, **kwargs)
-        except Cut as cut:
+        except (Cut, GeneratorExit) as cut:
+            if run.stopping is None and (reason := run.late(boottime_ns())) is not None:
+                run.flag(reason)  # the loop that looks for this was the one that was blocked
             self._raised(run, JobStopped(run.stopping or "cancelled").with_traceback(cut.__traceback__))
         except BaseException as error:  # noqa: BLE001 - every end of a handler is an end of its job
             self._raised(run, error)
@@ -159,7 +162,16 @@ class Executor:
         with contextlib.suppress(RuntimeError):  # the worker left without this run, and its loop is closed
             self._loop.call_soon_threadsafe(report, run, value)
 
-    def _ended_unseen(self, run: Run) -> None:
+    def _ended_unseen(self, run: Run, task: asyncio.Task[None]) -> None:
+        """Cancelled before its first step; or cut on the way into or out of a step, and then its code is still there.
+
+        Also a run that has told its end may be cut on its last instructions: nobody is to hear of that.
+        """
+        if not task.cancelled():
+            task.exception()
+        if not run.ended and (coroutine := task.get_coro()) is not None:
+            with contextlib.suppress(Exception):  # a handler that awaits on its way out is left there
+                coroutine.close()  # if it has begun, it tells its end itself
         if not run.ended:
             self._raised(run, asyncio.CancelledError())
 
@@ -184,6 +196,7 @@ class Executor:
         self._end(run, outcome)
 
     def _end(self, run: Run, outcome: Outcome | None) -> None:
+        self._board.words[CURRENT] = 0  # from here on no cut: half an end would be none, and the job held for ever
         run.ended = True
         run.handle = None
         self._limited.discard(run)

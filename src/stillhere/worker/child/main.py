@@ -93,17 +93,22 @@ def _work(board: Board, channel: Channel, signals: Signals) -> tuple[int, int]:
 
 
 def _receive(channel: Channel, kind: str, signals: Signals) -> Message:
-    """Wait for one message; the supervisor's end, or a signal, ends this process before it has begun."""
+    """Wait for one message; the supervisor's end, or a signal, ends this process before it has begun.
+
+    What comes before it or with it is for later: an order to drain, or what this child is for.
+    """
     waiting = select.poll()
     waiting.register(channel.fileno(), select.POLLIN)
+    others: list[Message] = []
     while True:
         came = channel.receive()
         for place, message in enumerate(came):
             if message.get("m") == "drain":
                 raise Stopped
             if message.get("m") == kind:
-                channel.unread(came[place + 1 :])  # an order to drain may have come with it
+                channel.unread(others + came[place + 1 :])
                 return message
+            others.append(message)
         if channel.eof or signals.came:
             raise Stopped
         waiting.poll(100)

@@ -95,12 +95,12 @@ def look(board: Board, case: Case, now_ns: int) -> Doing:
     if not late:
         return NOTHING
     keys = frozenset(map(key_of, late))
-    stuck = [slot for slot, by in late.items() if by >= _patience_s(slot, case) * 1e9]
+    stuck = {slot: at for slot, by in late.items() if (at := by - int(_patience_s(slot, case) * 1e9)) >= 0}
     if stuck and not case.draining:
-        why = f"job {stuck[0].job} ({stuck[0].task}) does not end: {_why(stuck[0], case)}"
-        alone = len(late) == len(runs)
-        over = bool(case.retired_ns) and now_ns - case.retired_ns >= case.retire_grace_ns
-        if alone or over:
+        first, stuck_for = max(stuck.items(), key=lambda one: one[1])
+        why = f"job {first.job} ({first.task}) does not end: {_why(first, case)}"
+        alone = len(stuck) == len(runs)
+        if alone or (case.retired_ns and _grace_is_over(case, stuck_for, now_ns)):
             return Doing(kill=why, late=keys)
         if not case.retired_ns:
             return Doing(cut=_cut(board, late, case), retire=why, late=keys)
@@ -132,6 +132,11 @@ def outcomes(board: Board, queues: list[str], late: frozenset[Key], void: Void) 
 def doubt_ns(sent_ns: int, plan: LeasePlan) -> int:
     """When runs that must not outlive their lease are killed: 0.05 T after they were told to stop."""
     return sent_ns + int((plan.trust_limit + 0.05 * plan.length_s) * 1e9)
+
+
+def _grace_is_over(case: Case, stuck_for_ns: int, now_ns: int) -> bool:
+    """Counted from when there was a run to be killed: a child may be retired long before, for another reason."""
+    return min(now_ns - case.retired_ns, stuck_for_ns) >= case.retire_grace_ns
 
 
 def _over_since(slot: Slot, case: Case) -> int:
