@@ -160,7 +160,8 @@ class ChildProcess:
         self._warned_at = now
         current = self.board.current()
         by = f"it is in a step of {self._names([current])}" if current else "it is in none of its jobs' steps"
-        if (boottime_ns() - self.board.read("keeper_tick_ns")) / 1e9 > SILENT_S:
+        keeper = self.board.read("keeper_tick_ns")
+        if keeper and (boottime_ns() - keeper) / 1e9 > SILENT_S:
             by += ", and no other thread gets to run"
         log.warning(
             "Child %d: its event loop has not moved for %.1f s: %s. It runs %s. The lease is kept, but a handler that "
