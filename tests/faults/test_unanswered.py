@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
-from tests.faults.kit import LEASE_S, Stage
+from stillhere.domain.job import Verdict
+from stillhere.ports.backend import Cancel, Claim, End, Register
+from stillhere.stores import open_sync
+from tests.faults.kit import LEASE_S, QUEUE, Stage
 from tests.support.ledger import boot_ns
 from tests.support.procs import eventually
 from tests.support.proxy import Proxy
@@ -67,3 +72,28 @@ def test_g14_a_main_loop_that_crashed_is_not_vouched_for(stage: Stage) -> None:
     crash.cancel()
     neighbour.cancel()
     stage.finished(neighbour, crash)
+
+
+def test_g14_a_claim_on_a_slower_path_brings_nothing_to_a_worker_that_was_closed_meanwhile(
+    stage: Stage, redis_server: RedisServer, make_proxy: Callable[[RedisServer], Proxy]
+) -> None:
+    """A dead child's last claim may still be on its way when its supervisor has released it: it must find nothing."""
+    proxy = make_proxy(redis_server)
+    proxy.delay(0.03)
+    slow = open_sync(proxy.url, stage.namespace)
+    came_late = 0
+    for turn in range(100):
+        worker = f"dead-{turn}"
+        stage.store.call(Register(queue=QUEUE, worker=worker, lease_ms=2_000, tasks=["quick"]))
+        job = stage.add("quick")
+        with ThreadPoolExecutor(1) as thread:
+            claim = thread.submit(slow.call, Claim(queue=QUEUE, worker=worker, n=1, slots=4))
+            time.sleep(0.0005 * (turn % 90))  # from long before the claim arrives to after its reply
+            end = End(queue=QUEUE, worker=worker, reason="killed", force=True, default=Verdict.BYSTANDER)
+            eventually(lambda: stage.store.call(end).status != "more", 5)  # noqa: B023 - at once
+            came_late += claim.result().standing == "gone"
+        assert stage.record(job).state == "ready", "whichever came first"
+        stage.store.call(Cancel(queue=QUEUE, job=job.id))
+    slow.close()
+    assert 10 < came_late < 100, "both orders were played"
+    assert stage.audit() == []
