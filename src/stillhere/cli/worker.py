@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from typing import Any
 
 import click
@@ -17,8 +16,8 @@ from stillhere.cli.kinds import DURATION, QUEUE, SIZE
 from stillhere.cli.options import Choices, Verb
 from stillhere.discovery import find_app_path
 from stillhere.domain.durations import spell
-from stillhere.domain.errors import ConfigurationError
 from stillhere.worker import settings as defaults
+from stillhere.worker.platforms import refuse_elsewhere
 
 _MOST = 1_000
 _SHORTEST_LEASE_MS = 500
@@ -171,8 +170,7 @@ def worker(choices: Choices, /, target: str | None, **given: Any) -> int:
     SIGTERM or Ctrl-C: take no more jobs, let those that run end within the grace period, hand the others over. A second
     signal: now.
     """
-    if sys.platform == "win32":
-        raise ConfigurationError("A worker does not run on Windows; enqueueing and all other commands do.")
+    refuse_elsewhere()
     settings = settings_of(choices, target, given)
     if settings.processes == 0:
         from stillhere.cli.foreground import run as run_here

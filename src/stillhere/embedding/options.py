@@ -13,6 +13,7 @@ from stillhere.domain.options import check_name
 from stillhere.domain.plan import DEFAULT_QUEUE
 from stillhere.worker.board import MAX_QUEUES
 from stillhere.worker.child.options import Options
+from stillhere.worker.platforms import refuse_elsewhere
 from stillhere.worker.settings import DEFAULT_LONG_AFTER_MS
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class EmbeddingOptions(msgspec.Struct, frozen=True, kw_only=True):
         if not SHORTEST_LEASE_MS <= lease_ms <= LONGEST_LEASE_MS:
             least, most = spell(SHORTEST_LEASE_MS), spell(LONGEST_LEASE_MS)
             raise ConfigurationError(f"lease={lease!r}: a lease is from {least} to {most} long.")
+        refuse_elsewhere()
         if keeper not in ("process", "thread"):
             raise ConfigurationError(f'keeper={keeper!r}: write "process" or "thread".')
         if len(name) > _LONGEST_NAME or not all(c.isalnum() or c in "._" for c in name):
