@@ -1,4 +1,4 @@
-"""Where a worker runs: it leans on what kernels tell of processes, and elsewhere it would promise more than it keeps."""
+"""Where a worker runs: it leans on what kernels tell of processes; elsewhere it would promise more than it keeps."""
 
 from __future__ import annotations
 
