@@ -122,14 +122,17 @@ class TestMark:
     def test_a_forked_process_does_not_write_on_the_board(self, board: Board) -> None:
         run = run_of(slot=3)
 
+        read, write = os.pipe()
+
         async def forks() -> int:
             child = os.fork()
             if child:
                 return child
             code = 1
-            try:  # in the middle of the step: the fork's own steps, and the end of this one
-                code = 0 if current(board) is None else 2
+            try:  # in the middle of a step that is over in the parent by now
+                os.read(read, 1)
                 board.words[CURRENT] = 7
+                code = 0 if current(board) is None else 2
             finally:
                 os._exit(code)
 
@@ -137,9 +140,12 @@ class TestMark:
             warnings.simplefilter("ignore", DeprecationWarning)  # other tests' threads
             with pytest.raises(StopIteration) as end:
                 Steps(forks(), board, run).send(None)
+        os.write(write, b"x")
         _, status = os.waitpid(end.value.value, 0)
         assert os.waitstatus_to_exitcode(status) == 0
         assert board.words[CURRENT] == 0
+        os.close(read)
+        os.close(write)
 
 
 class TestFactory:
