@@ -235,3 +235,27 @@ async def doubting(seconds: float) -> int:
                 told = True
                 ledger.write("doubt", job.id, job.token)
     return job.token
+
+
+@app.task
+async def slow(seconds: float) -> None:
+    """Wait: of a task that nobody has declared long."""
+    job = current_job()
+    with ledger.run(job.id, job.token):
+        await asyncio.sleep(seconds)
+
+
+@app.task
+async def slow_too(seconds: float) -> None:
+    """The same under another name: what is learnt of the one is not known of the other."""
+    job = current_job()
+    with ledger.run(job.id, job.token):
+        await asyncio.sleep(seconds)
+
+
+@app.task(long=True)
+async def slow_declared(seconds: float) -> None:
+    """The same, and everybody knows."""
+    job = current_job()
+    with ledger.run(job.id, job.token):
+        await asyncio.sleep(seconds)

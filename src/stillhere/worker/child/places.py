@@ -48,17 +48,25 @@ class Places:
         """All that sit somewhere."""
         return [*self._in_slots, *self._in_long]
 
-    def keep(self, long: int) -> None:
-        """Keep so many long places for what a claim on its way may bring; 0 when it has come."""
-        self._kept = long
+    def keep(self, long: int) -> list[Run]:
+        """Keep so many long places for what a claim on its way may bring; 0 when that has its seats.
 
-    def take(self, run: Run) -> None:
-        """Give it a slot, or the long place for which it was claimed."""
+        Returns the runs that move to a long place because of it: what passed in the meantime found them spoken for.
+        """
+        self._kept = long
+        return self._move()
+
+    def take(self, run: Run) -> list[Run]:
+        """Give it a slot, or the long place for which it was claimed; returns the runs that are in long places by that.
+
+        A claim that was on its way when its task turned out long brings it for a slot: it moves on at once.
+        """
         if run.grant.lane == "long":
             run.long = True
             self._in_long.add(run)
-        else:
-            self._in_slots[run] = None
+            return [run]
+        self._in_slots[run] = None
+        return self._move()
 
     def leave(self, run: Run) -> list[Run]:
         """Its seat is free; returns the runs that moved to a long place because of it."""
