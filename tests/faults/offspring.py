@@ -7,15 +7,22 @@ import json
 import os
 import sys
 import time
+from typing import NoReturn
 
-if __name__ == "__main__":
-    ledger, job, token, twice = sys.argv[1:]
-    if twice == "1" and os.fork():
-        os._exit(0)
+
+def write(ledger: str, job: str, token: int) -> NoReturn:
+    """Write for ever."""
     while True:
-        line = {"event": "offspring", "job": job, "token": int(token), "pid": os.getpid()}
+        line = {"event": "offspring", "job": job, "token": token, "pid": os.getpid()}
         line["at"] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        file = os.open(ledger, os.O_WRONLY | os.O_APPEND)
+        file = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.write(file, json.dumps(line).encode() + b"\n")
         os.close(file)
         time.sleep(0.005)
+
+
+if __name__ == "__main__":
+    where, whose, under, twice = sys.argv[1:]
+    if twice == "1" and os.fork():
+        os._exit(0)
+    write(where, whose, int(under))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -89,7 +90,7 @@ def test_a_declared_long_job_never_sits_in_a_slot(stage: Stage) -> None:
     flow.go_on(1.5)
     assert max(flow.waits()) < 0.5
     assert running(stage, longs).total() == 1, "one long place, and free slots beside it"
-    for first, then in zip(longs, longs[1:], strict=False):
+    for first, then in pairwise(longs):
         first.cancel()
         stage.started(then, timeout=5)
         assert running(stage, longs).total() <= 2, "the one that was cancelled may have its last words"

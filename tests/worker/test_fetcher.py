@@ -328,6 +328,14 @@ async def test_long_places_alone_are_reason_enough_to_ask(bench: Bench) -> None:
     assert len(bench.claims) == 1, "no place of any kind, no claim"
 
 
+async def test_a_claim_says_what_sits_in_slots(bench: Bench) -> None:
+    bench.bring()
+    bench.fetcher._room = lambda: Room(1, 2, "pool", {"t": 3})
+    bench.begin()
+    await soon(lambda: len(bench.claims) == 1)
+    assert (bench.claims[0].long, bench.claims[0].seated) == (2, {"t": 3})
+
+
 async def test_long_places_are_kept_until_the_claim_has_its_answer(bench: Bench) -> None:
     gate, order = Gate(), list[str]()
     take = bench.take

@@ -94,6 +94,18 @@ def test_what_was_claimed_for_a_long_place_sits_there_from_the_start() -> None:
     assert (places.free, places.free_long, places.empty) == (2, 2, True)
 
 
+def test_it_tells_what_sits_in_slots() -> None:
+    places = Places(4, 1)
+    runs = [run_of(long_one), run_of(other, id="j2"), run_of(other, id="j3"), run_of(lane="long", id="j4")]
+    assert places.seated == {}
+    for run in runs:
+        places.take(run)
+    assert sorted(places.seated.values()) == [1, 2]
+    places.leave(runs[3])
+    places.passed(runs[0])
+    assert places.seated == {runs[1].grant.task: 2}
+
+
 def test_a_long_place_that_a_run_in_a_slot_needs_is_not_free() -> None:
     places = Places(2, 2)
     longs = [run_of(lane="long", id=f"j{n}") for n in range(2)]

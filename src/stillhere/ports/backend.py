@@ -173,6 +173,8 @@ class Claim(Verb[Claimed], frozen=True, kw_only=True):
     long: int = 0
     """Long places that may be filled: jobs known as long start nowhere else."""
     lanes: Lanes = "pool"
+    seated: dict[str, int] = {}
+    """Runs that sit in slots, by task; those of tasks that are known as long by now will need so many long places."""
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):

@@ -54,7 +54,9 @@ def _answer(turn: Turn, jobs: list[Job], *, more: bool = False) -> Claimed:
 
 
 def _take(turn: Turn, me: Worker, verb: Claim) -> tuple[list[Job], bool]:
-    slots, long = min(verb.slots, MOST_SLOTS), min(verb.long, MOST_SLOTS)
+    known = turn.queue.long_tasks(turn.steady)
+    needed = sum(count for task, count in verb.seated.items() if task in known)
+    slots, long = min(verb.slots, MOST_SLOTS), max(0, min(verb.long, MOST_SLOTS) - needed)
     _promote(turn, SOON, turn.steady)
     _promote(turn, ETA, turn.now)
     _unpark(turn, me)

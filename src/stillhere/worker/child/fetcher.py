@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from stillhere.domain.errors import StillhereError
@@ -41,6 +42,8 @@ class Room(NamedTuple):
     long: int
     """Long places."""
     lanes: Lanes
+    seated: Mapping[str, int] = MappingProxyType({})
+    """What sits in slots, by task."""
 
     @property
     def any(self) -> bool:
@@ -185,10 +188,18 @@ class Fetcher:
         sent = boottime()
         number = self._identity.board.answered(self._index[queue]) + 1
         self._questions.put(queue, room)  # a hint that comes while the claim is on its way must not be forgotten
-        room = Room(min(room.slots, BATCH), min(room.long, BATCH), room.lanes)
+        room = room._replace(slots=min(room.slots, BATCH), long=min(room.long, BATCH))
         self._keep(room.long)
         reply = await self._claim(
-            Claim(queue=queue, worker=worker, n=number, slots=room.slots, long=room.long, lanes=room.lanes)
+            Claim(
+                queue=queue,
+                worker=worker,
+                n=number,
+                slots=room.slots,
+                long=room.long,
+                lanes=room.lanes,
+                seated=dict(room.seated),
+            )
         )
         if reply is None or self._identity.worker != worker:
             self._questions.open(queue)

@@ -7,12 +7,15 @@ more than slots + long places at once.
 
 A job that is known to be long before it starts takes a long place from the beginning, and only one that no run in a
 slot still needs: otherwise the long jobs that wait would take the places in front of captured slots, and the slots
-would stay captured. Places that a claim has asked for are kept for what it brings.
+would stay captured. That a slot needs one may be known to the store before it is known here: another worker has learnt
+it. So a claim says what sits in slots. Places that a claim has asked for are kept for what it brings.
 
 Pure bookkeeping: nothing is stopped or started by moving.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 from stillhere.worker.child.runs import Run
 
@@ -37,6 +40,11 @@ class Places:
     def free_long(self) -> int:
         """Long places that are free and that no run in a slot needs."""
         return 0 if self._movable() else max(0, self.long_places - len(self._in_long) - self._kept)
+
+    @property
+    def seated(self) -> dict[str, int]:
+        """How many runs of each task sit in slots: should it be known elsewhere as long, they need long places."""
+        return dict(Counter(run.grant.task for run in self._in_slots))
 
     @property
     def empty(self) -> bool:

@@ -220,7 +220,8 @@ class Worker:
         if self._lanes == "solo":
             return Room(slots, 0, "solo")
         alone = self.options.slots == 1 and not len(self.holdings)
-        return Room(slots, min(self.places.free_long, most - slots), "both" if alone else "pool")
+        long = min(self.places.free_long, most - slots)
+        return Room(slots, long, "both" if alone else "pool", self.places.seated if long > 0 else {})
 
     def _take(self, grant: Grant) -> Run | None:
         task = self.tasks.get(grant.task)

@@ -12,7 +12,7 @@
 --
 -- mode: write
 -- uses: lanes ends insert inbox parks record grant
--- args: worker n:int slots:int long:int lanes
+-- args: worker n:int slots:int long:int lanes seated:list
 -- reply: {standing, jobs, more, next_due_ms, paused, dropped}
 -- guarantees: G2 G7 G9 G10 G11
 
@@ -22,7 +22,7 @@ if lease >= int(call('ZSCORE', key('w'), worker)) then return {standing = 'over'
 if n < me.cn then return {standing = 'old'} end
 
 local jobs, dropped = {}, {}
-slots, long = math.min(slots, 1000), math.min(long, 1000)
+slots = math.min(slots, 1000)
 local paused = call('EXISTS', key('paused')) == 1
 if n == me.cn then
   for id in string.gmatch(me.last, '%S+') do
@@ -45,6 +45,7 @@ if not paused then
   elseif #jobs == 0 then
     deal(LANES, slots, jobs, dropped)
     local slow, before = {}, moved
+    if apart and long > 0 then long = math.max(0, math.min(long, 1000) - long_ones(seated)) end
     if apart and long > 0 then deal(LONG, long, slow, dropped) end
     if moved > before then deal(LANES, slots, jobs, dropped) end -- some that are not long any more went to the pool
     more = is_short(LANES, slots, jobs) or apart and is_short(LONG, long, slow)
