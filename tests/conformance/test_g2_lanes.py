@@ -219,6 +219,17 @@ def test_g2_one_claim_in_eight_begins_with_the_least_priority_of_each_lane(world
     assert taken == [*[f"high{i}" for i in range(7)], "low"]
 
 
+def test_g2_claims_for_slots_alone_are_no_turn_of_the_long_lane(world: World) -> None:
+    world.enqueue_many([f"high{i}" for i in range(8)], lane="long", priority=0)
+    world.enqueue("low", lane="long", priority=9)
+    worker = world.worker()
+    taken = []
+    for _ in range(8):
+        taken += ids(worker.take(0, long=1))
+        assert worker.take(1) == []
+    assert taken[7] == "low"
+
+
 def test_g2_a_job_of_any_lane_needs_a_worker_that_knows_it(world: World) -> None:
     world.enqueue("x", task="strange", lane="long")
     world.enqueue("s", task="strange", lane="solo")

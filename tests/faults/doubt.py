@@ -48,6 +48,7 @@ def cut_off(stage: Stage, proxy: Proxy, each: int) -> list[Trial]:
     clashes = {earlier.key for earlier, _ in stage.story().overlaps()}
     lasts = {run.key: run.last for run in stage.story().runs()}
     doomed.close()
+    proxy.heal()  # its connections end now, and in order
     return [
         Trial(
             task,

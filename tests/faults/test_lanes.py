@@ -43,7 +43,7 @@ class Flow:
             time.sleep(0.02)
 
     def waits(self, since_ns: int = 0) -> list[float]:
-        """Seconds from its enqueue to its start, for each that was added from then on; it waits until all have begun."""
+        """Seconds from enqueue to start, for each that was added from then on, once all of them have begun."""
         added = {job: at for job, at in self._added.items() if at >= since_ns}
         assert added
         eventually(lambda: added.keys() <= self._stage.story().jobs(), 20, what="all short jobs started")

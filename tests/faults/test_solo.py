@@ -93,7 +93,6 @@ def test_solo_is_a_limit(stage: Stage) -> None:
     eventually(look, 25)
     stage.finished(*jobs)
     runs = stage.story().runs()
-    assert max(sum(run.touches(other) for other in runs) for run in runs) <= 3, "itself, one beside it, one before it"
     assert most == 3, "one of the pool and two apart"
     for run in runs:
         at_its_start = [one for one in runs if one.start <= run.start <= one.last]

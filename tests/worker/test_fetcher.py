@@ -339,8 +339,16 @@ async def test_a_claim_says_what_sits_in_slots(bench: Bench) -> None:
 async def test_long_places_are_kept_until_the_claim_has_its_answer(bench: Bench) -> None:
     gate, order = Gate(), list[str]()
     take = bench.take
-    bench.fetcher._keep = lambda long: (bench.kept.append(long), order.append(f"kept {long}"))[0]
-    bench.fetcher._take = lambda granted: (order.append("held"), take(granted))[1]
+
+    def keep(long: int) -> None:
+        bench.kept.append(long)
+        order.append(f"kept {long}")
+
+    def held(granted: Grant) -> Run | None:
+        order.append("held")
+        return take(granted)
+
+    bench.fetcher._keep, bench.fetcher._take = keep, held
     bench.long = 2
     bench.store.reply[Claim] = gate.holds(lambda claim: brought("a") if claim.n == 1 else Claimed(standing="ok"))
     bench.begin()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -580,6 +581,31 @@ async def test_nothing_is_claimed_for_a_slot_before_the_store_knows_that_a_task_
         release.set()
         for handle in longs:
             await handle.result(timeout=WAIT_S)
+
+
+async def test_one_start_in_eight_is_of_the_least_priority_whatever_else_is_claimed(bench: Bench) -> None:
+    """Each job brings another one while the only slot is taken: the hint makes the worker ask for its long place."""
+    order: list[str] = []
+
+    @bench.app.task(priority="high")
+    async def urgent(left: int) -> None:
+        order.append("urgent")
+        if left:
+            await urgent.enqueue(left - 1)
+            await asyncio.sleep(0.02)
+
+    @bench.app.task(priority="low")
+    async def idle() -> None:
+        order.append("idle")
+
+    for _ in range(2):
+        await urgent.enqueue(40)
+    lows = [await idle.enqueue() for _ in range(3)]
+    async with bench.worker(slots=1, long_places=1):
+        for low in lows:
+            await low.result(timeout=WAIT_S)
+    places = [place for place, name in enumerate(order) if name == "idle"]
+    assert all(later - earlier <= 8 for earlier, later in pairwise([-1, *places])), places
 
 
 async def make_suspects(bench: Bench, *handles: Handle[Any]) -> None:
