@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from stillhere import SyncHandle
+from stillhere.worker.child.worker import SOLO_IDLE_S
 from tests.faults.kit import APART, LEASE_S, Stage, staged
 from tests.support.ledger import Ledger, boot_ns
 from tests.support.procs import WorkerProcess, alive, eventually, kill
@@ -73,6 +75,13 @@ def test_there_is_one_process_to_spare(stage: Stage) -> None:
         job.cancel()
     stage.finished(*jobs)
     eventually(lambda: len(worker.children()) == 2, 15, what="idle ones leave, all but the one to spare")
+
+
+def test_the_one_to_spare_stays(stage: Stage) -> None:
+    worker = warm(stage, "-c", "1")
+    before = worker.children()
+    time.sleep(SOLO_IDLE_S + 2)  # nothing is to happen
+    assert worker.children() == before
 
 
 def running(stage: Stage) -> set[str]:
