@@ -120,12 +120,13 @@ class Family:
         wanted = max(0, suspects - len(free) + len(idle)) + solo + self._wants_spare
         starts = range(self.nursery.solos(boottime(), wanted=wanted, solos=solos, idle=len(idle)))
         idle += [child for _ in starts if (child := self._start("solo")) is not None]
-        if self._wants_spare and (there := [child for child in idle if child.going]):  # one that boots does not listen
-            self._choose_spare(there)
+        listening = [child for child in idle if child.going]  # one that boots would not hear of it
+        if self._wants_spare and listening:
+            self._choose_spare(listening)
 
     @staticmethod
     def _choose_spare(idle: list[ChildProcess]) -> None:
-        """One of those that wait stays, also if no job comes; the others leave: each of them has been the one before."""
+        """One of those that wait stays, also if no job comes; the others leave: each was the one before."""
         chosen = next((child for child in idle if child.spare), idle[0])
         for child in idle:
             if child.spare != (child is chosen):
