@@ -238,16 +238,26 @@ class Worker:
     def register(self, *, lease: int = LEASE, tasks: Sequence[str] = ("t",), version: int = 1, **fields: Any) -> str:
         return self.call(Register, lease_ms=lease, tasks=tasks, record_version=version, **fields)
 
-    def claim(self, slots: int = 10, lanes: Lanes = "pool", *, long: int = 0, n: int | None = None) -> Claimed:
+    def claim(
+        self,
+        slots: int = 10,
+        lanes: Lanes = "pool",
+        *,
+        long: int = 0,
+        n: int | None = None,
+        seated: dict[str, int] | None = None,
+    ) -> Claimed:
         """Claim under the next number (or this one). The answer has come, and is not yet known to have."""
         number = self.answered + 1 if n is None else n
-        reply = self.call(Claim, n=number, slots=slots, long=long, lanes=lanes)
+        reply = self.call(Claim, n=number, slots=slots, long=long, lanes=lanes, seated=seated or {})
         self.n = max(self.n, number)
         return reply
 
-    def take(self, slots: int = 10, lanes: Lanes = "pool", *, long: int = 0) -> list[Grant]:
+    def take(
+        self, slots: int = 10, lanes: Lanes = "pool", *, long: int = 0, seated: dict[str, int] | None = None
+    ) -> list[Grant]:
         """Claim, and note the answer as children do before they start anything."""
-        reply = self.claim(slots, lanes, long=long)
+        reply = self.claim(slots, lanes, long=long, seated=seated)
         assert reply.standing == "ok", reply.standing
         self.answered = self.n
         self.renew()

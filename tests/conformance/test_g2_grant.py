@@ -228,6 +228,18 @@ def test_g2_one_claim_in_eight_begins_from_below(world: World) -> None:
     assert (taken[7], taken[15]) == ("l0", "l1")
 
 
+def test_g2_claims_for_nothing_are_no_turn(world: World) -> None:
+    """A worker with one slot may ask for its long places in between: each second claim, say."""
+    worker = world.worker()
+    world.enqueue_many((f"h{i}" for i in range(20)), priority=0)
+    world.enqueue("low", priority=9)
+    taken = []
+    for _ in range(8):
+        taken.append(worker.take_one().id)
+        assert worker.take(0, long=1) == []
+    assert taken[7] == "low"
+
+
 def test_g2_work_of_low_priority_does_not_starve(world: World) -> None:
     worker = world.worker()
     world.enqueue("low", priority=9)

@@ -189,6 +189,33 @@ def test_g2_a_worker_that_runs_nothing_else_takes_no_long_job_beside_a_suspect(w
     assert worker.take(5, "both", long=5) == []
 
 
+def test_g2_long_places_that_runs_in_slots_will_need_are_left_free(world: World) -> None:
+    """Another worker has learnt it; this one cannot know yet that what sits in its slots is long."""
+    worker = world.worker(tasks=("t", "u", "declared", "apart"), lanes={"declared": "long", "apart": "solo"})
+    for number in range(9):
+        world.enqueue(f"j{number}", lane="long")
+    seated = {"t": 2, "u": 5}
+    assert len(worker.take(0, long=3, seated=seated)) == 3, "nothing is known of these"
+    world.lengthen("t")
+    assert len(worker.take(0, long=3, seated=seated)) == 1
+    assert worker.take(0, long=2, seated=seated) == []
+    assert worker.take(0, long=1, seated=seated) == [], "fewer places than runs that need one"
+    assert worker.take(0, long=3, seated={"declared": 1, "apart": 1, "t": 2}) == []
+    world.lengthen("apart")
+    assert len(worker.take(0, long=3, seated={"declared": 1, "apart": 1})) == 2, "what runs apart sits in no slot"
+    world.jump(KNOWN_LONG_MS)
+    assert len(worker.take(0, long=3, seated=seated)) == 3
+
+
+def test_g2_slots_are_filled_whatever_the_long_places_are_kept_for(world: World) -> None:
+    worker = world.worker(tasks=("t", "u"))
+    world.lengthen("t")
+    world.enqueue("a", task="u")
+    world.enqueue("b")
+    assert ids(worker.take(1, long=1, seated={"t": 1})) == ["a"]
+    assert ids(worker.take(1, long=1)) == ["b"]
+
+
 @pytest.mark.parametrize("lane", DECLARED)
 def test_g2_one_claim_in_eight_begins_with_the_least_priority_of_each_lane(world: World, lane: DeclaredLane) -> None:
     world.enqueue_many([f"high{i}" for i in range(8)], lane=lane, priority=0)
@@ -198,6 +225,17 @@ def test_g2_one_claim_in_eight_begins_with_the_least_priority_of_each_lane(world
         grant.id for _ in range(8) for grant in (worker.take(0, long=1) if lane == "long" else worker.take(1, "solo"))
     ]
     assert taken == [*[f"high{i}" for i in range(7)], "low"]
+
+
+def test_g2_claims_for_slots_alone_are_no_turn_of_the_long_lane(world: World) -> None:
+    world.enqueue_many([f"high{i}" for i in range(8)], lane="long", priority=0)
+    world.enqueue("low", lane="long", priority=9)
+    worker = world.worker()
+    taken = []
+    for _ in range(8):
+        taken += ids(worker.take(0, long=1))
+        assert worker.take(1) == []
+    assert taken[7] == "low"
 
 
 def test_g2_a_job_of_any_lane_needs_a_worker_that_knows_it(world: World) -> None:

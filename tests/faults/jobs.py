@@ -8,20 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import multiprocessing
 import os
 import random
 import re
 import resource
 import signal
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 from stillhere import App, Backoff, Retry, current_job, current_job_sync
-from tests.faults.offspring import write_for_ever
+from tests.faults.offspring import leave_all_kinds
 from tests.support.ledger import Ledger, boot_ns
 
 app = App()
@@ -188,11 +184,7 @@ async def with_offspring(seconds: float) -> None:
     """Have four processes write: a subprocess, one in a session of its own, a daemon, and a fork of this one."""
     job = current_job()
     with ledger.run(job.id, job.token) as run:
-        for kind in ("plain", "session", "daemon"):
-            program = [sys.executable, str(Path(__file__).with_name("offspring.py")), str(ledger.path), job.id]
-            subprocess.Popen([*program, str(job.token), kind], start_new_session=kind == "session")  # noqa: ASYNC220 - quick
-        told = (str(ledger.path), job.id, job.token, "fork")
-        multiprocessing.get_context("fork").Process(target=write_for_ever, args=told).start()
+        leave_all_kinds(str(ledger.path), job.id, job.token)
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             await asyncio.sleep(STEP_S)
@@ -364,3 +356,27 @@ async def leak(megabytes: float, pause: float, most: float) -> None:
 async def leak_alone(megabytes: float, pause: float, most: float) -> None:
     """As `leak`, in a process of its own."""
     await leak(megabytes, pause, most)
+
+
+@app.task
+async def slow(seconds: float) -> None:
+    """Wait: of a task that nobody has declared long."""
+    job = current_job()
+    with ledger.run(job.id, job.token):
+        await asyncio.sleep(seconds)
+
+
+@app.task
+async def slow_too(seconds: float) -> None:
+    """The same under another name: what is learnt of the one is not known of the other."""
+    job = current_job()
+    with ledger.run(job.id, job.token):
+        await asyncio.sleep(seconds)
+
+
+@app.task(long=True)
+async def slow_declared(seconds: float) -> None:
+    """The same, and everybody knows."""
+    job = current_job()
+    with ledger.run(job.id, job.token):
+        await asyncio.sleep(seconds)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from stillhere import SyncHandle
+from stillhere import App, SyncHandle
 from stillhere.domain.job import JobRecord
 from stillhere.domain.states import FINAL
 from stillhere.ports.backend import Look, SyncStore
@@ -17,7 +18,9 @@ from stillhere.stores import open_sync
 from tests.support.ledger import Ledger, Run, Story
 from tests.support.procs import WorkerProcess, eventually
 
-TARGET = "tests.faults.jobs:app"
+JOBS = "tests.faults.jobs"
+APART = "tests.faults.apart"
+"""Jobs in processes of their own: apart, since a worker keeps a process to spare where there are any."""
 LEASE_S = 2.0
 QUEUE = "default"
 
@@ -25,22 +28,24 @@ QUEUE = "default"
 class Stage:
     """A store with a namespace of its own, the workers on it, and the ledger that their jobs write."""
 
-    def __init__(self, url: str, namespace: str, ledger: Ledger, make_worker: Callable[..., WorkerProcess]) -> None:
+    def __init__(
+        self, url: str, namespace: str, ledger: Ledger, make_worker: Callable[..., WorkerProcess], jobs: str = JOBS
+    ) -> None:
         self.url, self.namespace, self.ledger = url, namespace, ledger
         self._make_worker = make_worker
+        self._target = f"{jobs}:app"
         self._events: list[dict[str, Any]] = []
         self._read_to = 0
-        from tests.faults import jobs
-
-        jobs.app.close()
-        jobs.app.link.redirect(url, namespace)
-        self.client = jobs.app
+        self._jobs = import_module(jobs)
+        self.client: App = self._jobs.app
+        self.client.close()
+        self.client.link.redirect(url, namespace)
         self.store: SyncStore = open_sync(url, namespace)
 
     def worker(self, *arguments: str, lease: float = LEASE_S, url: str | None = None, **environ: str) -> WorkerProcess:
         """Start `stillhere worker`; `url` for one that reaches the store by another way (a proxy)."""
         told = {"STILLHERE_NAMESPACE": self.namespace, **self.ledger.environ, **environ}
-        return self._make_worker(TARGET, "--lease", f"{lease}s", *arguments, url=url or self.url, environ=told)
+        return self._make_worker(self._target, "--lease", f"{lease}s", *arguments, url=url or self.url, environ=told)
 
     def ready_worker(self, *arguments: str, **options: Any) -> WorkerProcess:
         """Start a worker and wait until it is registered: an id stands in the store that was not there before."""
@@ -59,24 +64,19 @@ class Stage:
         return {worker.id for worker in self.store.call(Workers(queue=QUEUE))}
 
     def add(self, task: str, *args: Any, **options: Any) -> SyncHandle[Any]:
-        """Enqueue one job of `tests.faults.jobs` by keyword-free arguments."""
-        from tests.faults import jobs
-
-        function: Any = getattr(jobs, task)
+        """Enqueue one job by keyword-free arguments."""
+        function: Any = getattr(self._jobs, task)
         prepared = function.options(**options).prepare(*args) if options else function.prepare(*args)
         return self.client.enqueue_many_sync([prepared])[0]
 
     def add_many(self, task: str, count: int, *args: Any) -> list[SyncHandle[Any]]:
         """Enqueue so many equal jobs."""
-        from tests.faults import jobs
-
-        return self.client.enqueue_many_sync([getattr(jobs, task).prepare(*args) for _ in range(count)])
+        function: Any = getattr(self._jobs, task)
+        return self.client.enqueue_many_sync([function.prepare(*args) for _ in range(count)])
 
     def add_each(self, calls: Iterable[tuple[str, *tuple[Any, ...]]]) -> list[SyncHandle[Any]]:
         """Enqueue jobs of several tasks at one blow, each a task's name and its arguments."""
-        from tests.faults import jobs
-
-        return self.client.enqueue_many_sync([getattr(jobs, task).prepare(*args) for task, *args in calls])
+        return self.client.enqueue_many_sync([getattr(self._jobs, task).prepare(*args) for task, *args in calls])
 
     def story(self) -> Story:
         """The ledger up to now."""
@@ -144,12 +144,14 @@ class Stage:
         self.store.close()
 
 
-def staged(url: str, namespace: str, ledger: Ledger, make_worker: Callable[..., WorkerProcess]) -> Iterator[Stage]:
+def staged(
+    url: str, namespace: str, ledger: Ledger, make_worker: Callable[..., WorkerProcess], jobs: str = JOBS
+) -> Iterator[Stage]:
     """Yield a stage; afterwards its audit must be clean."""
     import os
 
     os.environ.update(ledger.environ)
-    stage = Stage(url, namespace, ledger, make_worker)
+    stage = Stage(url, namespace, ledger, make_worker, jobs)
     yield stage
     complaints = eventually_clean(stage)
     stage.close()

@@ -5,7 +5,9 @@ It imports nothing of ours: it starts in no time.
 """
 
 import json
+import multiprocessing
 import os
+import subprocess
 import sys
 import time
 
@@ -31,6 +33,15 @@ def write_for_ever(ledger: str, job: str, token: int, kind: str) -> None:
         os.write(file, json.dumps(line).encode() + b"\n")
         os.close(file)
         time.sleep(0.005)
+
+
+def leave_all_kinds(ledger: str, job: str, token: int) -> None:
+    """Start one of each kind, from a handler."""
+    for kind in ("plain", "session", "daemon"):
+        program = [sys.executable, __file__, ledger, job, str(token), kind]
+        subprocess.Popen(program, start_new_session=kind == "session")
+    fork = multiprocessing.get_context("fork")
+    fork.Process(target=write_for_ever, args=(ledger, job, token, "fork")).start()
 
 
 if __name__ == "__main__":

@@ -93,8 +93,9 @@ class TestHeader:
     def test_the_text_begins_with_the_inputs_by_name(self) -> None:
         text, _ = compose("claim")
         assert text.splitlines()[2] == (
-            "local NOW, queue, worker, n, slots, long, lanes = "
-            "tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]"
+            "local NOW, queue, worker, n, slots, long, lanes, seated = "
+            "tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], "
+            "cmsgpack.unpack(ARGV[8])"
         )
 
 

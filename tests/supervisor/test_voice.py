@@ -53,7 +53,8 @@ def test_g14_what_a_silent_child_has_not_seen_is_handed_back_within_a_second_and
 
     at = eventually(handed_back, 5)[0]
     assert 0.9 < (at - silent["at"]) / 1e9 < 1.5
-    worker.wait_for("none of its jobs' steps. It runs one blocker")
+    worker.wait_for("its event loop has not moved for 1.0 s: it is in none of its jobs' steps")
+    worker.wait_for("It runs one blocker")
     assert worker.verbs("End") == []
 
 

@@ -312,6 +312,89 @@ async def test_the_lanes_are_passed_on(bench: Bench) -> None:
     assert bench.kept[:2] == [3, 0], "spoken for while the claim is on its way"
 
 
+async def test_long_places_alone_are_reason_enough_to_ask(bench: Bench) -> None:
+    bench.slots, bench.long = 0, 2
+    bench.bring(Claimed(standing="ok", jobs=[grant("a", lane="long")]))
+    bench.begin()
+    await soon(lambda: bench.started == ["a"])
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert [(claim.slots, claim.long) for claim in bench.claims] == [(0, 2)], "the places are not full, and it waits"
+    assert not bench.fetcher.barren, "nobody has asked for a slot"
+    bench.slots = bench.long = 0
+    bench.fetcher.hint("q")
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(bench.claims) == 1, "no place of any kind, no claim"
+
+
+async def test_a_claim_says_what_sits_in_slots(bench: Bench) -> None:
+    bench.bring()
+    bench.fetcher._room = lambda: Room(1, 2, "pool", {"t": 3})
+    bench.begin()
+    await soon(lambda: len(bench.claims) == 1)
+    assert (bench.claims[0].long, bench.claims[0].seated) == (2, {"t": 3})
+
+
+async def test_long_places_are_kept_until_the_claim_has_its_answer(bench: Bench) -> None:
+    gate, order = Gate(), list[str]()
+    take = bench.take
+
+    def keep(long: int) -> None:
+        bench.kept.append(long)
+        order.append(f"kept {long}")
+
+    def held(granted: Grant) -> Run | None:
+        order.append("held")
+        return take(granted)
+
+    bench.fetcher._keep, bench.fetcher._take = keep, held
+    bench.long = 2
+    bench.store.reply[Claim] = gate.holds(lambda claim: brought("a") if claim.n == 1 else Claimed(standing="ok"))
+    bench.begin()
+    await soon(lambda: gate.waiting == 1)
+    assert bench.kept == [2]
+    bench.long = 0
+    gate.open()
+    await soon(lambda: bench.started == ["a"])
+    assert bench.kept[:2] == [2, 0]
+    assert set(bench.kept[2:]) <= {0}
+    assert order[:3] == ["kept 2", "held", "kept 0"], "what it brought has its seat first"
+
+
+async def test_an_answer_about_long_places_says_nothing_of_slots(bench: Bench) -> None:
+    """Full slots: it asks for long places alone, finds none, and asks at once when a slot is free."""
+    bench.slots, bench.long = 1, 1
+    bench.bring(brought("a", more=True), Claimed(standing="ok"), brought("b"))
+    bench.begin()
+    await soon(lambda: bench.started == ["a"])
+    bench.fetcher.hint("q")
+    await soon(lambda: len(bench.claims) == 2)
+    assert [(claim.slots, claim.long) for claim in bench.claims] == [(1, 1), (0, 1)]
+    bench.slots = 1
+    bench.fetcher.freed()
+    await soon(lambda: bench.started == ["a", "b"])
+
+
+async def test_slots_that_are_full_do_not_make_it_ask_for_long_places_again(bench: Bench) -> None:
+    bench.slots, bench.long = 1, 1
+    bench.bring(brought("a", more=True))
+    bench.begin()
+    await soon(lambda: bench.started == ["a"])
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(bench.claims) == 1
+    assert not bench.fetcher.barren, "there is more for a slot"
+
+
+async def test_long_places_of_a_claim_that_is_given_up_are_free_again(bench: Bench) -> None:
+    bench.long = 2
+    bench.bring(Claimed(standing="gone"))
+    bench.begin()
+    await soon(lambda: len(bench.claims) == 2 and bench.fetcher.barren)
+    assert bench.kept[:4] == [2, 0, 2, 0]
+
+
 async def test_weights_share_the_claims_of_busy_queues() -> None:
     bench = Bench({"heavy": 3, "light": 1})
     bench.slots = 1

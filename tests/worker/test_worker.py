@@ -8,13 +8,14 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from stillhere import App, Backoff, Handle, JobCancelled, Retry, current_job, current_job_sync
 from stillhere.domain.job import JobRecord, Verdict
-from stillhere.ports.backend import End, Look, Register, Renew
+from stillhere.ports.backend import End, Lengthen, Look, Register, Renew
 from stillhere.ports.inspector import Audit, Status
 from stillhere.stores import open_async, open_sync
 from stillhere.worker.board import Board, Phase
@@ -542,6 +543,69 @@ async def test_one_long_job_does_not_take_a_one_slot_worker(bench: Bench) -> Non
         assert bench.look(long_handle).state == "running"
         release.set()
         assert await long_handle.result(timeout=WAIT_S) == "long"
+
+
+async def test_nothing_is_claimed_for_a_slot_before_the_store_knows_that_a_task_is_long(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next job of the task would take the slot that the first one left, and find no long place."""
+    release, told = asyncio.Event(), asyncio.Event()
+
+    @bench.app.task
+    async def long_one() -> None:
+        await release.wait()
+
+    @bench.app.task
+    async def quick() -> None:
+        """Be done."""
+
+    async with bench.worker(slots=1, long_places=1, long_after_ms=100) as worker:
+        call = worker._store.call
+
+        async def late(verb: Any, **options: Any) -> Any:
+            if isinstance(verb, Lengthen):
+                await told.wait()
+            return await call(verb, **options)
+
+        monkeypatch.setattr(worker._store, "call", late)
+        longs = [await long_one.enqueue() for _ in range(2)]
+        short = await quick.enqueue()
+        await bench.until(lambda: worker.lessons.pending)
+        assert worker.places.free == 1
+        worker.fetcher.ask_all()
+        await asyncio.sleep(0.1)  # nothing is to happen, and there is nothing to wait for
+        assert [bench.look(handle).state for handle in (*longs, short)] == ["running", "ready", "ready"]
+        told.set()
+        await short.result(timeout=WAIT_S)
+        assert [bench.look(handle).state for handle in longs] == ["running", "ready"]
+        release.set()
+        for handle in longs:
+            await handle.result(timeout=WAIT_S)
+
+
+async def test_one_start_in_eight_is_of_the_least_priority_whatever_else_is_claimed(bench: Bench) -> None:
+    """Each job brings another one while the only slot is taken: the hint makes the worker ask for its long place."""
+    order: list[str] = []
+
+    @bench.app.task(priority="high")
+    async def urgent(left: int) -> None:
+        order.append("urgent")
+        if left:
+            await urgent.enqueue(left - 1)
+            await asyncio.sleep(0.02)
+
+    @bench.app.task(priority="low")
+    async def idle() -> None:
+        order.append("idle")
+
+    for _ in range(2):
+        await urgent.enqueue(40)
+    lows = [await idle.enqueue() for _ in range(3)]
+    async with bench.worker(slots=1, long_places=1):
+        for low in lows:
+            await low.result(timeout=WAIT_S)
+    places = [place for place, name in enumerate(order) if name == "idle"]
+    assert all(later - earlier <= 8 for earlier, later in pairwise([-1, *places])), places
 
 
 async def make_suspects(bench: Bench, *handles: Handle[Any]) -> None:

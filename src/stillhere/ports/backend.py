@@ -160,16 +160,17 @@ class Claim(Verb[Claimed], frozen=True, kw_only=True):
     Number n also says that n - 1 has been answered, so at most one claim of a worker and queue is unanswered.
 
     `lanes`: `pool` up to `slots` jobs of the pool lane and up to `long` of the long lane; `solo` one job, a suspect
-    before one of the solo lane; `both` a suspect, and then only that one, else as `pool`: for a worker that runs
-    nothing else. A job that is met in a lane where it does not belong (any more) is moved to its own, uncounted.
+    before one of the solo lane; `both` a suspect, and only that one, else as `pool`: for a worker that runs nothing. A
+    job that is met in a lane where it does not belong (any more) is moved to its own, uncounted.
     """
 
     worker: str
     n: int
     slots: int
     long: int = 0
-    """Long places that may be filled: jobs known as long start nowhere else."""
+    """Long places that may be filled, less those that runs in slots need: `seated` has the number of these by task."""
     lanes: Lanes = "pool"
+    seated: dict[str, int] = {}
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):

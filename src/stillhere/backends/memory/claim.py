@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 AT_ONCE = 100
 MOST_SLOTS = 1_000
 FROM_BELOW_EVERY = 8
-"""One claim in so many begins with the least priority, which therefore never starves."""
+"""One claim in so many, of those with something to fill, begins with the least priority: it never starves."""
 
 
 def claim(turn: Turn, verb: Claim) -> Claimed:
@@ -54,7 +54,11 @@ def _answer(turn: Turn, jobs: list[Job], *, more: bool = False) -> Claimed:
 
 
 def _take(turn: Turn, me: Worker, verb: Claim) -> tuple[list[Job], bool]:
-    slots, long = min(verb.slots, MOST_SLOTS), min(verb.long, MOST_SLOTS)
+    known = turn.queue.long_tasks(turn.steady)
+    needed = sum(count for task, count in verb.seated.items() if task in known)
+    slots, long = min(verb.slots, MOST_SLOTS), max(0, min(verb.long, MOST_SLOTS) - needed)
+    me.turns += verb.slots > 0
+    me.long_turns += verb.long > 0
     _promote(turn, SOON, turn.steady)
     _promote(turn, ETA, turn.now)
     _unpark(turn, me)
@@ -113,7 +117,8 @@ class _Deal:
     def fill(self, lanes: tuple[str, ...], slots: int) -> list[Job]:
         """Fill the slots from these lanes, in order; now and then the other way round."""
         jobs: list[Job] = []
-        upward = lanes is not SUSPECTS and self.number % FROM_BELOW_EVERY == 0
+        turns = self.me.long_turns if lanes is LONG else self.me.turns
+        upward = lanes is not SUSPECTS and turns % FROM_BELOW_EVERY == 0
         for lane in _upward(lanes) if upward else lanes:
             while len(jobs) < slots and self.patience > 0:
                 wanted = slots - len(jobs)

@@ -138,6 +138,10 @@ class Worker:
     info: dict[str, str]
     number: int = 0
     """Of its last claim."""
+    turns: int = 0
+    """Its claims that had a slot to fill."""
+    long_turns: int = 0
+    """Those that had a long place to fill."""
     answered: int = 0
     granted: list[str] = field(default_factory=list)
     """What its last claim was granted."""

@@ -64,6 +64,14 @@ class Executor:
         self.threads = Threads()
         self.started = 0
 
+    def seat(self, run: Run) -> None:
+        """Give a run its seat; it has a slot on the board."""
+        self._show(self._places.take(run))
+
+    def keep(self, long: int) -> None:
+        """See `Places.keep`."""
+        self._show(self._places.keep(long))
+
     def start(self, run: Run) -> None:
         """Start a run that has a seat and a slot on the board."""
         now_ns = boottime_ns()

@@ -12,14 +12,17 @@ are held and not started: they return without a charge.
 A claim is never given up half-way, not even by a drain: what it granted would be nobody's until its lease is over.
 
 When nothing is to be had it waits for a hint, the next due time, or a second, whichever comes first. A hint may be
-lost (G10), so the poll is what makes it complete and the hint what makes it fast.
+lost (G10), so the poll is what makes it complete and the hint what makes it fast. Slots and long places are asked for
+together where there are both, but what is known of the one says nothing of the other: a worker whose slots are full
+goes on asking for its long places, finds nothing, and must not take that for an empty queue when a slot is free again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from stillhere.domain.errors import StillhereError
@@ -39,11 +42,43 @@ class Room(NamedTuple):
     long: int
     """Long places."""
     lanes: Lanes
+    seated: Mapping[str, int] = MappingProxyType({})
+    """What sits in slots, by task."""
 
     @property
     def any(self) -> bool:
         """Whether there is any."""
         return self.slots > 0 or self.long > 0
+
+
+class Questions:
+    """Where there may be work: the queues to ask when there is a slot, and those to ask when there is a long place."""
+
+    def __init__(self, queues: Iterable[str]) -> None:
+        self._queues = frozenset(queues)
+        self._slots, self._long = set(self._queues), set(self._queues)
+
+    def raise_all(self) -> None:
+        """There may be work anywhere."""
+        self._slots, self._long = set(self._queues), set(self._queues)
+
+    def open(self, queue: str, *, slots: bool = True, long: bool = True) -> None:
+        """There may be work in this queue for such places."""
+        if slots:
+            self._slots.add(queue)
+        if long:
+            self._long.add(queue)
+
+    def put(self, queue: str, room: Room) -> None:
+        """They are being asked, for as much as there is room for."""
+        if room.slots:
+            self._slots.discard(queue)
+        if room.long:
+            self._long.discard(queue)
+
+    def for_(self, room: Room) -> set[str]:
+        """The queues to ask when this is the room."""
+        return (self._slots if room.slots > 0 else set()) | (self._long if room.long > 0 else set())
 
 
 POLL_S = 1.0
@@ -77,7 +112,7 @@ class Fetcher:
         self._weights = queues
         self._index = {queue: index for index, queue in enumerate(queues)}
         self._credit = dict.fromkeys(queues, 0)
-        self._ask = dict.fromkeys(queues, True)
+        self._questions = Questions(queues)
         self._due: dict[str, float] = {}
         self._room, self._take, self._start, self._keep = room, take, start, keep
         self._confirm, self._gone = confirm, gone
@@ -94,12 +129,12 @@ class Fetcher:
 
     def hint(self, queue: str) -> None:
         """There may be work in this queue."""
-        self._ask[queue] = True
+        self._questions.open(queue)
         self._look()
 
     def ask_all(self) -> None:
         """There may be work anywhere: a new worker id, or a worker that must know whether anything is left."""
-        self._ask = dict.fromkeys(self._ask, True)
+        self._questions.raise_all()
         self._look()
 
     def freed(self) -> None:
@@ -120,16 +155,17 @@ class Fetcher:
         while not self._stopping:
             self._news.clear()
             room = self._room()
-            queue = self._next_queue() if room.any else None
+            queue = self._next_queue(room)
             if queue is not None:
                 await self._fetch(queue, room)
             else:
-                self.barren = room.any
+                self.barren = room.slots > 0
                 await self._wait(may_claim=room.any)
 
-    def _next_queue(self) -> str | None:
-        """Among the queues that may have work: the one whose turn it is by weight."""
-        asked = [queue for queue, ask in self._ask.items() if ask]
+    def _next_queue(self, room: Room) -> str | None:
+        """Among the queues that may have work for this room: the one whose turn it is by weight."""
+        may_have = self._questions.for_(room)
+        asked = [queue for queue in self._weights if queue in may_have]
         if not asked:
             return None
         for queue in asked:
@@ -145,32 +181,46 @@ class Fetcher:
             async with asyncio.timeout(max(0.001, soonest - now)):
                 await self._news.wait()
         except TimeoutError:
-            self._ask = dict.fromkeys(self._ask, True)
+            self._questions.raise_all()
 
     async def _fetch(self, queue: str, room: Room) -> None:
         worker = self._identity.worker
         sent = boottime()
         number = self._identity.board.answered(self._index[queue]) + 1
-        self._ask[queue] = False  # a hint that comes while the claim is on its way must not be forgotten
-        slots, long = min(room.slots, BATCH), min(room.long, BATCH)
-        self._keep(long)
-        reply = await self._claim(Claim(queue=queue, worker=worker, n=number, slots=slots, long=long, lanes=room.lanes))
-        self._keep(0)
+        self._questions.put(queue, room)  # a hint that comes while the claim is on its way must not be forgotten
+        room = room._replace(slots=min(room.slots, BATCH), long=min(room.long, BATCH))
+        self._keep(room.long)
+        reply = await self._claim(
+            Claim(
+                queue=queue,
+                worker=worker,
+                n=number,
+                slots=room.slots,
+                long=room.long,
+                lanes=room.lanes,
+                seated=dict(room.seated),
+            )
+        )
         if reply is None or self._identity.worker != worker:
-            self._ask[queue] = True
+            self._questions.open(queue)
+            self._keep(0)
             return
-        self._note(queue, slots, reply)
+        self._note(queue, room, reply)
         runs = [run for grant in reply.jobs if (run := self._take(grant)) is not None]
+        self._keep(0)  # the seats are taken: what is left over is for whoever needs it
         self._identity.board.answer(self._index[queue], number)
         if runs and not self._stopping and await self._beyond_doubt(sent):
             for run in runs:
                 if not run.ended and not self._stopping:
                     self._start(run)
 
-    def _note(self, queue: str, slots: int, reply: Claimed) -> None:
+    def _note(self, queue: str, room: Room, reply: Claimed) -> None:
         """What a reply says of the queue: ask again, when, and what was thrown out."""
-        if reply.more or 0 < slots <= sum(grant.lane != "long" for grant in reply.jobs):
-            self._ask[queue] = True
+        long = sum(grant.lane == "long" for grant in reply.jobs)
+        slots_full, long_full = 0 < room.slots <= len(reply.jobs) - long, 0 < room.long <= long
+        self._questions.open(queue, slots=slots_full, long=long_full)
+        if reply.more and not slots_full and not long_full:
+            self._questions.open(queue)  # the store had more to look through than a call may
         self._due.pop(queue, None)
         if reply.next_due_ms is not None and not reply.paused:
             self._due[queue] = boottime() + reply.next_due_ms / 1000

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from stillhere.domain.errors import StillhereError
 from stillhere.domain.job import Grant, Outcome, Verdict
 from stillhere.domain.task import Tasks
-from stillhere.ports.backend import AsyncStore, Beat, BeatReply, End, Hint, Lanes, Lengthen, SyncStore
+from stillhere.ports.backend import AsyncStore, Beat, BeatReply, End, Hint, Lanes, SyncStore
 from stillhere.worker import processes
 from stillhere.worker.board import Board, Phase
 from stillhere.worker.child.crew import Crew
@@ -34,6 +34,7 @@ from stillhere.worker.child.executor import Executor
 from stillhere.worker.child.fetcher import POLL_S, Fetcher, Room
 from stillhere.worker.child.identity import Identity
 from stillhere.worker.child.keeper import Keeper
+from stillhere.worker.child.lessons import Lessons
 from stillhere.worker.child.options import Options
 from stillhere.worker.child.places import Places
 from stillhere.worker.child.records import Records
@@ -103,11 +104,12 @@ class Worker:
             room=self._room,
             take=self._take,
             start=self.executor.start,
-            keep=self.places.keep,
+            keep=self.executor.keep,
             confirm=self.standing.confirm,
             gone=self.standing.reborn,
             poll_s=SOLO_POLL_S if options.lanes == "solo" else POLL_S,
         )
+        self.lessons = Lessons(store, self.identity, self.crew, self.fetcher.freed)
         self.ear = Ear(store, self.identity, list(options.queues), self._hinted)
         self.keeper = Keeper(
             own,
@@ -217,11 +219,12 @@ class Worker:
         most = self.holdings.room
         if self.options.max_jobs:
             most = min(most, self.options.max_jobs - self._taken)
-        slots = min(self.places.free, most)
+        slots = 0 if self.lessons.pending else min(self.places.free, most)
         if self._lanes == "solo":
             return Room(slots, 0, "solo")
         alone = (self.options.slots == 1 or self.options.alone) and not len(self.holdings)
-        return Room(slots, min(self.places.free_long, most - slots), "both" if alone else "pool")
+        long = min(self.places.free_long, most - slots)
+        return Room(slots, long, "both" if alone else "pool", self.places.seated if long > 0 else {})
 
     def _take(self, grant: Grant) -> Run | None:
         task = self.tasks.get(grant.task)
@@ -232,7 +235,7 @@ class Worker:
             return None
         run = self.holdings.add(grant, task, self._desk)
         self._taken += 1
-        self.places.take(run)
+        self.executor.seat(run)
         return run
 
     def _ended(self, run: Run, outcome: Outcome | None) -> None:
@@ -336,19 +339,13 @@ class Worker:
 
     def _passed_long(self, run: Run) -> None:
         """A run is long now. A long suspect must not take a pool worker: this process becomes its solo child."""
-        self.fetcher.freed()
         if not run.grant.suspect:
-            self.crew.spawn(self._learn(run))
-        elif self._lanes != "solo" and self._channel is not None:
+            self.lessons.tell(run.grant.queue, run.grant.task)
+            return
+        self.fetcher.freed()
+        if self._lanes != "solo" and self._channel is not None:
             self._lanes = "solo"
             self._channel.send(m="solo")
-
-    async def _learn(self, run: Run) -> None:
-        """Its task is long: jobs of it start in long places from now on, in all workers. One lost word is no harm."""
-        try:
-            await self._store.call(Lengthen(queue=run.grant.queue, task=run.grant.task))
-        except StillhereError as error:
-            self.identity.complain("lengthen", error)
 
     def _retire(self, why: str) -> None:
         """Take no more jobs, and leave when those that run are over; the supervisor starts another process at once."""

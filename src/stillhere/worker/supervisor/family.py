@@ -122,9 +122,18 @@ class Family:
         wanted = max(0, suspects - len(free) + len(idle)) + solo + self._wants_spare
         starts = range(self.nursery.solos(boottime(), wanted=wanted, solos=solos, idle=len(idle)))
         idle += [child for _ in starts if (child := self._start("solo")) is not None]
-        if self._wants_spare and idle and not any(child.spare for child in idle):
-            idle[0].spare = True
-            idle[0].channel.send(m="spare", spare=True)
+        listening = [child for child in idle if child.going]  # one that boots would not hear of it
+        if self._wants_spare and listening:
+            self._choose_spare(listening)
+
+    @staticmethod
+    def _choose_spare(idle: list[ChildProcess]) -> None:
+        """One of those that wait stays, also if no job comes; the others leave: each was the one before."""
+        chosen = next((child for child in idle if child.spare), idle[0])
+        for child in idle:
+            if child.spare != (child is chosen):
+                child.spare = child is chosen
+                child.channel.send(m="spare", spare=child.spare)
 
     # -------------------------------------------------------------------------------------------------- hearing
 

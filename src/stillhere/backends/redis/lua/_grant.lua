@@ -95,10 +95,10 @@ local function upward(lanes_of_one)
   return turned
 end
 
--- Append up to `slots` grants from these lanes, in order; one claim in eight begins with what has the least priority.
--- What it cannot take costs no slot, but only so many are looked at.
-local function deal(lanes_of_one, slots, jobs, dropped)
-  local in_order = lanes_of_one ~= SUSPECTS and n % 8 == 0 and upward(lanes_of_one) or lanes_of_one
+-- Append up to `slots` grants from these lanes, in order; one turn in eight begins with what has the least priority.
+-- A claim that asks nothing of these lanes is no turn: a worker may well ask for its slots each second time only. What it cannot take costs no slot, but only so many are looked at.
+local function deal(lanes_of_one, slots, turn, jobs, dropped)
+  local in_order = lanes_of_one ~= SUSPECTS and turn % 8 == 0 and upward(lanes_of_one) or lanes_of_one
   for _, lane in ipairs(in_order) do
     while #jobs < slots and patience > 0 do
       local wanted = slots - #jobs

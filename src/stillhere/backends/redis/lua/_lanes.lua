@@ -36,6 +36,15 @@ local function kind_of(j)
   return declared[j.task] or learnt[j.task] and 'long' or 'pool'
 end
 
+-- Of runs that are named by tasks and numbers: how many are of tasks that are known as long.
+local function long_ones(tasks)
+  local sum = 0
+  for task, count in pairs(tasks) do
+    if kind_of({task = task}) == 'long' then sum = sum + int(count) end
+  end
+  return sum
+end
+
 -- The lane of a job; side `r`: in front, it has been running; `m`: behind.
 local function lane_for(j, side)
   if is_suspect(j) then return side == 'r' and 'sus:r' or 'sus' end

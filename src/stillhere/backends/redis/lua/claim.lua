@@ -12,17 +12,17 @@
 --
 -- mode: write
 -- uses: lanes ends insert inbox parks record grant
--- args: worker n:int slots:int long:int lanes
+-- args: worker n:int slots:int long:int lanes seated:list
 -- reply: {standing, jobs, more, next_due_ms, paused, dropped}
 -- guarantees: G2 G7 G9 G10 G11
 
-local me = worker_record(worker, 'version')
+local me = worker_record(worker, 'version', 'turn', 'long_turn')
 if me.gone or not me.lease_ms then return {standing = 'gone'} end
 if lease >= int(call('ZSCORE', key('w'), worker)) then return {standing = 'over'} end
 if n < me.cn then return {standing = 'old'} end
 
 local jobs, dropped = {}, {}
-slots, long = math.min(slots, 1000), math.min(long, 1000)
+slots = math.min(slots, 1000)
 local paused = call('EXISTS', key('paused')) == 1
 if n == me.cn then
   for id in string.gmatch(me.last, '%S+') do
@@ -32,6 +32,7 @@ if n == me.cn then
   return {standing = 'ok', jobs = jobs, next_due_ms = next_due(), paused = paused}
 end
 
+local turn, long_turn = int(me.turn) + (slots > 0 and 1 or 0), int(me.long_turn) + (long > 0 and 1 or 0)
 local more = false
 local ids, holds = {}, {}
 if not paused then
@@ -39,14 +40,15 @@ if not paused then
   promote('soon', steady)
   promote('eta', now)
   unpark(worker)
-  if lanes ~= 'pool' then deal(SUSPECTS, math.min(1, slots), jobs, dropped) end
+  if lanes ~= 'pool' then deal(SUSPECTS, math.min(1, slots), turn, jobs, dropped) end
   if lanes == 'solo' then
-    if apart and #jobs == 0 then deal(SOLO, math.min(1, slots), jobs, dropped) end
+    if apart and #jobs == 0 then deal(SOLO, math.min(1, slots), turn, jobs, dropped) end
   elseif #jobs == 0 then
-    deal(LANES, slots, jobs, dropped)
+    deal(LANES, slots, turn, jobs, dropped)
     local slow, before = {}, moved
-    if apart and long > 0 then deal(LONG, long, slow, dropped) end
-    if moved > before then deal(LANES, slots, jobs, dropped) end -- some that are not long any more went to the pool
+    if apart and long > 0 then long = math.max(0, math.min(long, 1000) - long_ones(seated)) end
+    if apart and long > 0 then deal(LONG, long, long_turn, slow, dropped) end
+    if moved > before then deal(LANES, slots, turn, jobs, dropped) end -- some that are not long any more went to the pool
     more = is_short(LANES, slots, jobs) or apart and is_short(LONG, long, slow)
     add(jobs, unpack(slow))
   end
@@ -58,7 +60,7 @@ for _, granted in ipairs(jobs) do
 end
 me.conf = math.max(me.conf, n - 1)
 call('HSET', key('w:' .. worker), 'cn', n, 'conf', me.conf, 'last', table.concat(ids, ' '), 'granted', lease,
-  'seen', now)
+  'seen', now, 'turn', turn, 'long_turn', long_turn)
 if #holds > 0 then
   call('HSET', key('h:' .. worker), unpack(holds))
   call('ZADD', key('unconf'), lease + me.lease_ms, worker)
