@@ -158,7 +158,6 @@ class Claim(Verb[Claimed], frozen=True, kw_only=True):
     """Take up to `slots` ready jobs (G2). The same `n` again gives the same grants; a lower one is refused.
 
     Number n also says that n - 1 has been answered, so at most one claim of a worker and queue is unanswered.
-
     `lanes`: `pool` up to `slots` jobs of the pool lane and up to `long` of the long lane; `solo` one job, a suspect
     before one of the solo lane; `both` a suspect, and only that one, else as `pool`: for a worker that runs nothing. A
     job that is met in a lane where it does not belong (any more) is moved to its own, uncounted.
