@@ -6,6 +6,7 @@ import pytest
 
 from stillhere.domain.job import JobRecord, Verdict
 from stillhere.domain.states import State
+from stillhere.ports.backend import Held
 from tests.conformance.kit import EVER, LEASE, SECOND, Worker, World, ids
 
 
@@ -130,6 +131,20 @@ def test_g7_the_same_claim_repeated_after_it_was_taken_back_gives_nothing(world:
 
 
 # ------------------------------------------------------------------------------------------------------- hand_back
+
+
+def test_g8_whoever_speaks_for_a_silent_worker_hears_what_is_cancelled(world: World) -> None:
+    for name in ("a", "b", "c"):
+        world.enqueue(name)
+    worker = world.worker()
+    a, b, _ = worker.take(3)
+    for grant in (a, b):
+        world.cancel(grant.id)
+    worker.settle(b)
+    worker.renew(answered=1)
+    assert worker.renew().cancelled == [], "its own voice is heard"
+    told = worker.renew(hand_back=EVER)
+    assert (told.returned, told.cancelled) == ([], [Held(a.id, a.token)])
 
 
 def test_g7_a_silent_loops_unanswered_grants_are_handed_back_at_once(world: World) -> None:

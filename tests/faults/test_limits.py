@@ -8,6 +8,7 @@ is retired, and killed when its neighbours have ended.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 
 from stillhere import SyncHandle
 from stillhere.domain.job import JobRecord
+from stillhere.worker.supervisor.vouched import SILENT_S
 from tests.faults.kit import LEASE_S, Stage
 from tests.support.ledger import Run, boot_ns
 from tests.support.procs import alive, children, eventually
@@ -170,6 +172,20 @@ def test_what_holds_the_gil_is_ended_from_outside(stage: Stage, task: str) -> No
     assert record.interruptions <= 1
     ended_by(stage.record(job), "timeout", killed=task == "stuck_thread")
     assert stage.story().overlaps() == []
+
+
+@pytest.mark.parametrize("task", ["stuck", "stuck_alone"])
+def test_a_cancel_ends_what_holds_the_gil(stage: Stage, task: str) -> None:
+    """The process cannot hear of it; its supervisor does, at its next renewal after a second of silence."""
+    stage.ready_worker("-c", "4", "--retire-grace", "1s")
+    job = add(stage, task, "holds the GIL", "cancel")
+    run = stage.started(job)
+    time.sleep(SILENT_S + 0.5)
+    job.cancel()
+    stage.finished(job, timeout=LEASE_S / 4 + ENFORCE_S + LAST_WORDS_S + SLACK_S + 2)
+    assert stage.record(job).state == "cancelled"
+    assert stage.story().starts(job.id) == 1
+    assert _is_gone(run.pid) == (task == "stuck_alone"), "on a shared loop the signal got it out of its call"
 
 
 def _is_gone(pid: int) -> bool:

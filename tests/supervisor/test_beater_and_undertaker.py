@@ -14,7 +14,7 @@ from stillhere.domain.attribution import Crash, Seen
 from stillhere.domain.errors import ConfigurationError, StoreUnavailable
 from stillhere.domain.job import Outcome, Verdict
 from stillhere.domain.lease import plan_for
-from stillhere.ports.backend import Asked, End, Ended, Renew, Renewed, Sweep, Swept, SyncStore, Tick, Ticked
+from stillhere.ports.backend import Asked, End, Ended, Held, Renew, Renewed, Sweep, Swept, SyncStore, Tick, Ticked
 from stillhere.worker.board import Board, Phase
 from stillhere.worker.supervisor.beater import Beater
 from stillhere.worker.supervisor.child_process import ChildProcess
@@ -83,6 +83,9 @@ class Chief:
 
     def jobs_wait(self, suspects: int, solo: int) -> None:
         self.told.append(("suspects", suspects, solo))
+
+    def cancelled(self, child: Vouched, queue: str, pairs: list[Held]) -> None:
+        self.told.append(("cancelled", child, queue, pairs))
 
     def turns(self) -> None:
         """Not written down: there are too many."""

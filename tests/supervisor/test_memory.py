@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from stillhere.worker.clock import boottime_ns
-from stillhere.worker.supervisor.memory import LATELY_S, OomKills, resident_bytes
+from stillhere.worker.processes import resident_bytes
+from stillhere.worker.supervisor.memory import LATELY_S, OomKills
 from tests.supervisor.kit import Worker, since
 from tests.support.procs import alive, eventually, kill
 

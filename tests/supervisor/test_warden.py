@@ -253,6 +253,14 @@ def test_a_run_in_doubt_is_killed_to_the_moment_whatever_else_holds(child: Child
         assert (doing.kill, doing.late) == ("its lease may soon be over", frozenset())
 
 
+def test_a_cancel_that_a_silent_child_cannot_hear_of_is_enforced(child: Child) -> None:
+    key = child.run("deaf")
+    told = {"cancelled": {key: ns(110)}}
+    assert child.look(110.9, **told) == NOTHING
+    assert child.look(115.9, **told).kill == ""
+    assert child.look(116.1, **told).kill == "job deaf (t) does not end: cancelled"
+
+
 def test_who_does_not_mind_a_doubt_runs_on(child: Child) -> None:
     child.run("bold")
     assert child.look(200, doubt_ns=ns(108)) == NOTHING
@@ -270,8 +278,8 @@ def test_the_kill_comes_after_the_word_and_before_the_lease_can_be_over(lease: f
 class TestOutcomes:
     """What is told of the late runs after the death of their process."""
 
-    def ends(self, child: Child, *late: Key, void: Void | None = None) -> Any:
-        return outcomes(child.board, ["q"], frozenset(late), void or Void())
+    def ends(self, child: Child, *late: Key, void: Void | None = None, cancelled: dict[Key, int] | None = None) -> Any:
+        return outcomes(child.board, ["q"], frozenset(late), void or Void(), cancelled or {})
 
     def test_a_late_run_fails_as_its_policy_said_when_it_started(self, child: Child) -> None:
         late, dead = child.run("late", timeout=3), child.run("dead", stall=7, late=Late(OutcomeKind.DEAD, 0))
@@ -290,6 +298,10 @@ class TestOutcomes:
         child.tell("told", 110)
         (end,) = self.ends(child, key)["q"]
         assert (end.kind, end.reason, end.error, end.retention_ms) == (OutcomeKind.CANCELLED, "cancelled", None, 77)
+
+    def test_a_cancel_that_only_the_supervisor_has_heard_of_is_one(self, child: Child) -> None:
+        key = child.run("deaf")
+        assert self.ends(child, key, cancelled={key: ns(110)})["q"][0].kind == OutcomeKind.CANCELLED
 
     def test_the_first_reason_stays(self, child: Child) -> None:
         key = child.run("told", timeout=30)
@@ -319,5 +331,5 @@ class TestOutcomes:
 
     def test_a_queue_that_nobody_knows_is_no_queue(self, child: Child) -> None:
         key = child.run("late", timeout=3)
-        assert outcomes(child.board, [], frozenset({key}), Void()) == {}
+        assert outcomes(child.board, [], frozenset({key}), Void(), {}) == {}
         assert child.board.slot(0).state == SlotState.STARTED

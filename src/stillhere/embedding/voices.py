@@ -30,7 +30,7 @@ import msgspec
 
 from stillhere.domain.errors import ConfigurationError
 from stillhere.domain.lease import plan_for
-from stillhere.ports.backend import Asked, SyncStore
+from stillhere.ports.backend import Asked, Held, SyncStore
 from stillhere.worker.board import Board
 from stillhere.worker.clock import boottime
 from stillhere.worker.control import Channel
@@ -305,6 +305,9 @@ class KeeperThread:
         return [] if self._host is None else [self._host]
 
     # ----------------------------------------------------------------------------------------- what the beater says
+
+    def cancelled(self, child: Vouched, queue: str, pairs: list[Held]) -> None:
+        """The worker's own voice hears the same."""
 
     def turns(self) -> None:
         """The host has a service manager of its own, or none."""

@@ -264,14 +264,15 @@ class Renewed(msgspec.Struct, frozen=True, kw_only=True):
 
     standing: Literal["ok", "gone", "unknown"]
     returned: list[str] = []
+    cancelled: list[Held] = []
 
 
 class Renew(Verb[Renewed], frozen=True, kw_only=True):
     """The supervisor's voice: keep a worker's lease alive, pass on its highest answered claim.
 
-    `hand_back`: the child's loop has been silent; what it was granted under a higher number is ready again at once, if
-    it was granted before this time of the lease clock (0: nothing is handed back). The bound makes a late copy of the
-    request harmless: what the child claims after it has woken was granted later than any tick seen before.
+    `hand_back`: the child's loop is silent; what it was granted under a higher number is ready again at once, if it was
+    granted before this time of the lease clock (0: it is not silent), and the reply names what is cancelled. The bound
+    makes a late copy harmless: what the child claims after it has woken was granted later than any tick seen before.
     """
 
     worker: str

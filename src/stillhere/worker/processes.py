@@ -30,6 +30,7 @@ MARK = "_STILLHERE_WORKER"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _STATE, _PARENT, _EXIT_CODE = 0, 1, 49  # in /proc/PID/stat, counted after the name
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _PEEK = os.WNOHANG | getattr(os, "WNOWAIT", 0)
 
 
@@ -65,6 +66,14 @@ def be_the_first_to_go() -> None:
 def state(pid: int) -> str:
     """The kernel's letter for a process: R, S, D, T, t, Z, X; "" when there is none, or no /proc."""
     return _stat(pid)[_STATE].decode()
+
+
+def resident_bytes(pid: int) -> int:
+    """How much memory a process has resident; 0: there is no such process, or no /proc."""
+    try:
+        return int(_read(f"/proc/{pid}/statm").split()[1]) * _PAGE
+    except (IndexError, ValueError):
+        return 0
 
 
 def is_stopped(pid: int) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from stillhere.backends.memory.model import SOLO, SUSPECTS, Job, Worker
 from stillhere.domain.job import DEFAULT_MAX_LOSSES, Verdict
 from stillhere.domain.states import Event
-from stillhere.ports.backend import Asked, End, Ended, Renew, Renewed, Sweep, Swept, Tick, Ticked
+from stillhere.ports.backend import Asked, End, Ended, Held, Renew, Renewed, Sweep, Swept, Tick, Ticked
 from stillhere.ports.inspector import Answer
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ def renew(turn: Turn, verb: Renew) -> Renewed:
     returned = turn.take_back(me) if unseen else []
     if unseen or me.answered >= me.number:
         me.unseen_until = None
-    return Renewed(standing="ok", returned=returned)
+    deaf = me.holds.values() if verb.hand_back else ()
+    cancelled = [Held(job.id, job.token) for job in deaf if job.cancel is not None]
+    return Renewed(standing="ok", returned=returned, cancelled=cancelled)
 
 
 def tick(turn: Turn, verb: Tick) -> Ticked:

@@ -113,6 +113,7 @@ class Boot:
             lanes=self._lanes,
             burst=settings.burst and not solo,
             max_jobs=settings.max_jobs,
+            max_memory=settings.max_memory,
             mark=os.environ.get(MARK, ""),
             name=settings.name,
             worker=self._worker,

@@ -20,6 +20,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     burst: bool = False
     max_jobs: int = 0
     """It ends after so many, and another takes its place; 0: never."""
+    max_memory: int = 0
+    """Bytes; a process of one job at a time that keeps half of it after a job takes no other; 0: no limit."""
     mark: str = ""
     """In the environment of this process and of all that it starts; "": they cannot be told from others."""
     name: str = ""

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import signal
 from collections.abc import Callable
 
@@ -258,6 +259,8 @@ class Worker:
         """
         if await asyncio.to_thread(processes.end_own_offspring, self.options.mark):
             self._retire("its job had left processes running")
+        elif self.options.max_memory and processes.resident_bytes(os.getpid()) > self.options.max_memory / 2:
+            self._retire("what its job has left in memory is not the next one's fault")
         self._tell(run, outcome)
 
     def _settled(self) -> None:

@@ -25,7 +25,7 @@ from collections.abc import Callable
 
 from stillhere.domain.attribution import Crash
 from stillhere.domain.lease import plan_for
-from stillhere.ports.backend import Asked, SyncStore
+from stillhere.ports.backend import Asked, Held, SyncStore
 from stillhere.worker.clock import boottime
 from stillhere.worker.control import Channel
 from stillhere.worker.keeper.host import Host, Pulse
@@ -155,6 +155,9 @@ class Watch:
         """The host must drop everything and register anew; it is told when the id is still the one it has."""
         del child
         self._mailbox.post(self._tell_gone, worker)
+
+    def cancelled(self, child: Vouched, queue: str, pairs: list[Held]) -> None:
+        """Nothing in a host is ended from outside; its own voice hears of cancels when it can."""
 
     def turns(self) -> None:
         """Nobody asks a keeper for signs of life."""

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from stillhere.domain.errors import ConfigurationError, StillhereError
 from stillhere.domain.job import Verdict
 from stillhere.domain.lease import LeasePlan, RenewalClock, jittered
-from stillhere.ports.backend import Asked, End, Renew, Sweep, SyncStore, Tick, Ticked, Verb
+from stillhere.ports.backend import Asked, End, Held, Renew, Sweep, SyncStore, Tick, Ticked, Verb
 from stillhere.ports.inspector import Answer
 from stillhere.worker.board import Phase
 from stillhere.worker.clock import boottime, boottime_ns
@@ -54,6 +54,9 @@ class Chief(Protocol):
 
     def jobs_wait(self, suspects: int, solo: int) -> None:
         """So many jobs wait in the suspects' lanes, and in the solo lanes."""
+
+    def cancelled(self, child: Vouched, queue: str, pairs: list[Held]) -> None:
+        """The store says that these runs are cancelled, and their worker is silent."""
 
     def turns(self) -> None:
         """The thread is alive: at least once in a few seconds, whether the store answers or not."""
@@ -204,6 +207,9 @@ class Beater(threading.Thread):
                 self._chief.worker_gone(child, worker)
             elif all(reply.standing == "ok" for reply in own):
                 child.board.write("supervisor_sent_ns", sent_ns)
+            for queue, reply in zip(child.queues, own, strict=True):
+                if reply.cancelled:
+                    self._chief.cancelled(child, queue, reply.cancelled)
             if returned := [job for reply in own for job in reply.returned]:
                 log.warning("Child %d is silent; handed back what it has not seen: %s", child.pid, ", ".join(returned))
 

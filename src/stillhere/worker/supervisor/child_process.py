@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from stillhere.domain.attribution import Crash, Seen, exit_reason
 from stillhere.domain.job import Outcome
-from stillhere.ports.backend import Lanes
+from stillhere.ports.backend import Held, Lanes
 from stillhere.worker import processes
 from stillhere.worker.anonymous import anonymous_file, read_all
 from stillhere.worker.board import WORKING, Board, Phase, Slot
@@ -85,6 +85,8 @@ class ChildProcess:
         self.late: frozenset[warden.Key] = frozenset()
         """Runs that it could not end: with its death they end."""
         self.void = warden.Void()
+        self.cancelled: dict[warden.Key, int] = {}
+        """Runs that the store says are cancelled while it is silent, and since when that is known here, in ns."""
         self._exit_since = self._zombie_since = self._silent_since = self._cut_at = 0.0
         self._warned_at = -_WARN_EVERY_S
         self.channel.send(
@@ -220,6 +222,13 @@ class ChildProcess:
         if not self.void.runs & started:
             self.void = warden.Void(boottime_ns(), started)
 
+    def told_cancelled(self, queue: str, pairs: Sequence[Held]) -> None:
+        """The store says that these are cancelled, and the child is silent."""
+        index = self.queues.index(queue)
+        held = {warden.key_of(slot) for slot in self._running()}
+        told = {(index, pair.job, pair.token) for pair in pairs} & held
+        self.cancelled = {key: self.cancelled.get(key, boottime_ns()) for key in told | (self.cancelled.keys() & held)}
+
     def case(self, *, doubt_ns: int, draining: bool, stop_all_ns: int) -> warden.Doing:
         """What is to be done about runs of its that are over; see `warden.Case`."""
         if not self.going or self.killed:
@@ -230,6 +239,7 @@ class ChildProcess:
             retired_ns=int(self.retired_at * 1e9),
             retire_grace_ns=self._settings.retire_grace_ms * 1_000_000,
             void=self.void,
+            cancelled=self.cancelled,
             doubt_ns=doubt_ns,
             draining=draining,
             stop_all_ns=stop_all_ns,
@@ -308,7 +318,7 @@ class ChildProcess:
 
     def ends(self) -> dict[str, list[Outcome]]:
         """How runs end that it could not end and that its death has ended, by queue."""
-        return warden.outcomes(self.board, self.queues, self.late, self.void)
+        return warden.outcomes(self.board, self.queues, self.late, self.void, self.cancelled)
 
     def close(self) -> None:
         """Let go of what is shared with a dead child."""

@@ -27,7 +27,7 @@ from stillhere.worker.control import Message
 from stillhere.worker.settings import WorkerSettings
 from stillhere.worker.supervisor import warden
 from stillhere.worker.supervisor.child_process import PROGRAM, ChildProcess
-from stillhere.worker.supervisor.memory import OomKills, resident_bytes
+from stillhere.worker.supervisor.memory import OomKills
 from stillhere.worker.supervisor.nursery import Death, Nursery
 from stillhere.worker.supervisor.stopping import Stopping
 from stillhere.worker.supervisor.undertaker import Burial
@@ -252,7 +252,7 @@ class Family:
         self._memory_at = now + MEMORY_EVERY_S
         self._oom.look(now)
         for child in self.children if most else ():
-            has = resident_bytes(child.pid)
+            has = processes.resident_bytes(child.pid)
             why = f"it has {has >> 20} MiB of memory, more than --max-memory {most >> 20} MiB"
             if has > most * (1 if child.lanes == "solo" and child.board.taken() else TOO_MUCH) and not child.killed:
                 log.warning("Child %d is killed: %s.", child.pid, why)

@@ -1,4 +1,4 @@
-"""What the kernel tells about memory: how much a process has, and whether somebody was killed for want of it.
+"""What the kernel tells about memory: whether somebody was killed for want of it.
 
 A SIGKILL says nothing about its sender. The kernel counts those that it sends itself when memory runs out, for the
 control group of this process (a container, a systemd unit) or for the machine. It counts first and kills then, and a
@@ -10,22 +10,11 @@ no such counter (macOS) nobody is ever out of memory.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 LATELY_S = 5.0
 """From the kernel's decision to the death of a process with very much memory, at most."""
 MOST_OPEN = 1_000
-
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-def resident_bytes(pid: int) -> int:
-    """How much memory a process has resident; 0: there is no such process, or no /proc."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE
-    except (OSError, IndexError, ValueError):
-        return 0
 
 
 class OomKills:

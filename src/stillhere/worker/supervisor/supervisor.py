@@ -23,14 +23,14 @@ from typing import Protocol
 import msgspec
 
 from stillhere.domain.lease import plan_for
-from stillhere.ports.backend import Asked, SyncStore
+from stillhere.ports.backend import Asked, Held, SyncStore
 from stillhere.worker import processes
 from stillhere.worker.clock import boottime
 from stillhere.worker.control import Message
 from stillhere.worker.settings import WorkerSettings
 from stillhere.worker.supervisor.backoff import Backoff
 from stillhere.worker.supervisor.beater import Beater
-from stillhere.worker.supervisor.child_process import PROGRAM
+from stillhere.worker.supervisor.child_process import PROGRAM, ChildProcess
 from stillhere.worker.supervisor.family import Family
 from stillhere.worker.supervisor.greeting import greeting, refusal, shown
 from stillhere.worker.supervisor.line import Line
@@ -174,6 +174,10 @@ class Supervisor:
         """There must be children that run nothing beside one."""
         self._mailbox.post(self._family.start_solos, suspects, solo)
 
+    def cancelled(self, child: Vouched, queue: str, pairs: list[Held]) -> None:
+        """A silent child cannot hear of cancels."""
+        self._mailbox.post(self._tell_cancelled, child, queue, pairs)
+
     def turns(self) -> None:
         """The beater is alive, and so is this program."""
         self._service.alive()
@@ -204,6 +208,10 @@ class Supervisor:
     def _tell_gone(self, child: Vouched, worker: str) -> None:
         if child in self._family.children and child.worker == worker:
             child.declared_gone()
+
+    def _tell_cancelled(self, child: ChildProcess, queue: str, pairs: list[Held]) -> None:
+        if child in self._family.children:
+            child.told_cancelled(queue, pairs)
 
     def _let_all_go(self) -> None:
         self.ready = True

@@ -18,6 +18,7 @@ stands after the death says so.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -53,6 +54,13 @@ class Void(NamedTuple):
     runs: frozenset[Key] = frozenset()
 
 
+def why_over(slot: Slot, void: Void, cancelled: Mapping[Key, int]) -> StopReason:
+    """Why a run should be over: by its board, or by what the store has told its supervisor alone."""
+    if key_of(slot) in void.runs:
+        return "lease_lost"
+    return "cancelled" if not slot.over_ns and key_of(slot) in cancelled else slot.why_over
+
+
 class Doing(NamedTuple):
     """What is to be done about a child now."""
 
@@ -80,6 +88,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     stop_all_ns: int = 0
     """When all that runs was told to stop, by that timeline; 0: not yet."""
     void: Void = Void()
+    cancelled: Mapping[Key, int] = {}
+    """Since when (ns) it is known here that runs are cancelled of which a silent child cannot have heard."""
     doubt_ns: int = 0
     """At this time what must not outlive its lease is killed."""
 
@@ -98,7 +108,7 @@ def look(board: Board, case: Case, now_ns: int) -> Doing:
     stuck = {slot: at for slot, by in late.items() if (at := by - int(_patience_s(slot, case) * 1e9)) >= 0}
     if stuck and not case.draining:
         first, stuck_for = max(stuck.items(), key=lambda one: one[1])
-        why = f"job {first.job} ({first.task}) does not end: {_why(first, case)}"
+        why = f"job {first.job} ({first.task}) does not end: {why_over(first, case.void, case.cancelled)}"
         alone = len(stuck) == len(runs)
         if alone or (case.retired_ns and _grace_is_over(case, stuck_for, now_ns)):
             return Doing(kill=why, late=keys)
@@ -107,7 +117,9 @@ def look(board: Board, case: Case, now_ns: int) -> Doing:
     return Doing(cut=_cut(board, late, case), late=keys)
 
 
-def outcomes(board: Board, queues: list[str], late: frozenset[Key], void: Void) -> dict[str, list[Outcome]]:
+def outcomes(
+    board: Board, queues: list[str], late: frozenset[Key], void: Void, cancelled: Mapping[Key, int]
+) -> dict[str, list[Outcome]]:
     """How the late runs of a dead child end, by queue: those that were still running, and were still its own."""
     ends: dict[str, list[Outcome]] = {}
     for slot in running(board):
@@ -116,7 +128,7 @@ def outcomes(board: Board, queues: list[str], late: frozenset[Key], void: Void) 
                 LateRun(
                     job=slot.job,
                     token=slot.token,
-                    why=slot.why_over,
+                    why=why_over(slot, void, cancelled),
                     took_ms=(slot.limits.deadline_ns - slot.started_ns) // 1_000_000,
                     stall_ms=slot.limits.stall_ns // 1_000_000,
                     kind=slot.limits.late.kind if slot.limits.late else None,
@@ -141,7 +153,8 @@ def _grace_is_over(case: Case, stuck_for_ns: int, now_ns: int) -> bool:
 
 def _over_since(slot: Slot, case: Case) -> int:
     void = case.void.since_ns if key_of(slot) in case.void.runs else 0
-    return min((at for at in (slot.over_ns, void, case.stop_all_ns) if at), default=0)
+    cancelled = case.cancelled.get(key_of(slot), 0)
+    return min((at for at in (slot.over_ns, void, cancelled, case.stop_all_ns) if at), default=0)
 
 
 def _patience_s(slot: Slot, case: Case) -> float:
@@ -151,10 +164,6 @@ def _patience_s(slot: Slot, case: Case) -> float:
     if case.solo and slot.stopping in ("timeout", "stalled"):
         return ENFORCE_S
     return ENFORCE_S + LAST_WORDS_S
-
-
-def _why(slot: Slot, case: Case) -> StopReason:
-    return "lease_lost" if key_of(slot) in case.void.runs else slot.why_over
 
 
 def _cut(board: Board, late: dict[Slot, int], case: Case) -> Slot | None:
