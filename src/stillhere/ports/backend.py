@@ -129,9 +129,8 @@ class Register(Verb[Literal["ok", "exists", "gone"]], frozen=True, kw_only=True)
     """The names (and aliases) it can run; others are set aside for a worker that can (never a hot loop)."""
     record_version: int = RECORD_VERSION
     lanes: Mapping[str, DeclaredLane] = {}
-    """Tasks that it declares to be `long` or `solo`; what it knows and does not name here is neither (any more)."""
+    """Tasks that it declares `long` or `solo`; others it knows are neither (any more). Unless it does not declare."""
     declares: bool = True
-    """False: what is declared stays as it is."""
     info: Mapping[str, str] = {}
     """For people: `host`, `pid`, `name`, `slots`, `version`."""
 
