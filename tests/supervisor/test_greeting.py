@@ -27,12 +27,21 @@ def hello(**other: Any) -> dict[str, Any]:
 
 
 def test_g14_the_lines_name_the_store_the_places_and_the_bound() -> None:
-    assert greeting(WorkerSettings(app="a:b", processes=2, slots=10, overflow=3), hello(), plan_for(30.0)) == [
+    assert greeting(WorkerSettings(app="a:b", processes=2, slots=10, overflow=5), hello(), plan_for(30.0)) == [
         "stillhere 1.2: store redis://h:6379/0 (from STILLHERE_URL), namespace ns",
         "Knows 1 task: send. Queues: default.",
-        "2 processes x 10 slots = 20 jobs at once, and up to 6 long ones beside them.",
+        "2 processes x 10 slots = 20 jobs at once, and up to 10 long ones beside them.",
         "Lease 30s: a dead process's jobs are ready again within 1 s, a dead host's within 40 s. Grace 8s.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("overflow", "says"), [(0, "Without long places"), (4, "--overflow 4 is less"), (5, ""), (None, "")]
+)
+def test_too_few_long_places_are_told(overflow: int | None, says: str) -> None:
+    lines = greeting(WorkerSettings(app="a:b", slots=10, overflow=overflow), hello(), plan_for(30.0))
+    assert (lines[4:] == []) == (says == "")
+    assert all(line.startswith(says) for line in lines[4:])
 
 
 def test_only_so_many_names_are_shown() -> None:

@@ -46,7 +46,19 @@ def greeting(settings: WorkerSettings, hello: Message, plan: LeasePlan) -> list[
         f"Lease {spell(settings.lease_ms)}: a dead process's jobs are ready again within 1 s, a dead host's within "
         f"{plan.recovery_bound:.3g} s. Grace {spell(settings.grace_ms)}."
     )
-    return [store, knows, places, lease]
+    return [store, knows, places, lease, *_few_places(settings)]
+
+
+def _few_places(settings: WorkerSettings) -> list[str]:
+    """With too few long places long jobs hold slots after all."""
+    if settings.long_places == 0:
+        return ["Without long places (--overflow 0) no job of a task that is known as long starts here."]
+    if settings.long_places < settings.slots / 2:
+        return [
+            f"--overflow {settings.long_places} is less than half of the slots: a burst of jobs that turn out long can "
+            "hold slots until one of them ends."
+        ]
+    return []
 
 
 def shown(url: str) -> str:
