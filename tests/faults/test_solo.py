@@ -64,7 +64,11 @@ def test_there_is_one_process_to_spare(stage: Stage) -> None:
     worker = warm(stage, "-c", "1")
     jobs: list[SyncHandle[Any]] = []
     for number in range(3):
-        eventually(lambda number=number: stage.workers() == number + 2, 15, what=lambda: worker.log)  # type: ignore[misc]
+        eventually(
+            lambda number=number: stage.workers() == len(worker.children()) == number + 2,  # type: ignore[misc]
+            20,
+            what=lambda: worker.log,
+        )
         before = set(worker.children())
         added = boot_ns()
         jobs.append(stage.add("alone", 60.0))
@@ -115,7 +119,7 @@ def test_its_offspring_is_gone_before_its_end_is_known(stage: Stage) -> None:
         stage.finished(job, timeout=20)
         assert stage.record(job).state == "succeeded"
         left = offspring_of(stage, job, stage.story().runs(job.id)[0].token)
-        assert len(left) == KINDS
+        assert len(left) == KINDS, {line["kind"] for line in stage.story().events_of("offspring", job.id)}
         assert not [pid for pid in left if alive(pid)], "at the moment of the succeeded"
     first, second = (stage.story().runs(job.id) for job in jobs)
     assert max(offspring_of(stage, jobs[0], first[0].token).values()) < second[0].start
@@ -128,7 +132,11 @@ def test_its_offspring_is_gone_before_the_next_start_after_a_kill(stage: Stage) 
     job = stage.add("with_offspring", 60.0)
     for number in range(1, 4):
         run = stage.started(job, number, timeout=10)
-        eventually(lambda run=run: len(offspring_of(stage, job, run.token)) == KINDS, 10)  # type: ignore[misc]
+        eventually(
+            lambda run=run: len(offspring_of(stage, job, run.token)) == KINDS,  # type: ignore[misc]
+            10,
+            what=lambda: {line["kind"] for line in stage.story().events_of("offspring", job.id)},
+        )
         kill([run.pid])
         killed = boot_ns()
         heir = stage.started(job, number + 1, timeout=10)

@@ -54,10 +54,8 @@ def _few_places(settings: WorkerSettings) -> list[str]:
     if settings.long_places == 0:
         return ["Without long places (--overflow 0) no job of a task that is known as long starts here."]
     if settings.long_places < settings.slots / 2:
-        return [
-            f"--overflow {settings.long_places} is less than half of the slots: a burst of jobs that turn out long can "
-            "hold slots until one of them ends."
-        ]
+        few = f"--overflow {settings.long_places} is less than half of the slots"
+        return [f"{few}: a burst of jobs that turn out long can hold slots until one of them ends."]
     return []
 
 
