@@ -29,7 +29,7 @@ def write_for_ever(ledger: str, job: str, token: int, kind: str) -> None:
     while True:
         line = {"event": "offspring", "job": job, "token": token, "kind": kind, "pid": os.getpid()}
         line["at"] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        file = os.open(ledger, os.O_WRONLY | os.O_APPEND)
+        file = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)  # it may be the first to write
         os.write(file, json.dumps(line).encode() + b"\n")
         os.close(file)
         time.sleep(0.005)

@@ -114,7 +114,7 @@ def test_solo_is_a_limit(stage: Stage) -> None:
 
 def test_its_offspring_is_gone_before_its_end_is_known(stage: Stage) -> None:
     warm(stage, "-c", "1", "--solo", "1")
-    jobs = stage.add_many("with_offspring", 2, 1.0)
+    jobs = stage.add_many("with_offspring", 2, 2.0)
     for job in jobs:
         stage.finished(job, timeout=20)
         assert stage.record(job).state == "succeeded"
