@@ -146,6 +146,15 @@ def test_a_damaged_file_is_said_to_be_and_left_as_it_is(project: Project, hold: 
     project.gone()
 
 
+def test_a_program_with_thousands_of_open_files_has_it_too(project: Project, hold: Hold, client: Client) -> None:
+    many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    try:
+        assert client(hold(project.directory)).incr("n") == 1
+    finally:
+        for fd in many:
+            os.close(fd)
+
+
 def test_joining_at_the_moment_of_shutdown_always_works(project: Project, hold: Hold, client: Client) -> None:
     for n in range(1, 41):
         server = hold(project.directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -103,3 +104,11 @@ def test_a_closed_board_reads_as_empty() -> None:
     board.close()
     assert board.worker == ""
     assert board.taken() == []
+
+
+def test_a_board_that_nobody_closes_keeps_no_file_open() -> None:
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names are enough
+    for _ in range(20):
+        Board.create(2)
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - as above

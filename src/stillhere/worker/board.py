@@ -169,6 +169,7 @@ class Board:
 
     def __init__(self, fd: int, page: mmap.mmap) -> None:
         self.fd = fd
+        self._close_file = weakref.finalize(self, os.close, fd)
         self._page: mmap.mmap | None = page
         self.words = memoryview(page).cast("q")
         """The page as numbers, for the one field that is written at every step of every coroutine."""
@@ -201,7 +202,7 @@ class Board:
         """
         if self._page is not None:
             self._leave_page()
-            os.close(self.fd)
+            self._close_file()
 
     def _leave_page(self) -> None:
         """Read zeros and write nowhere: a step of a job that is going on here must not mark anything."""

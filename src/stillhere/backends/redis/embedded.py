@@ -220,7 +220,9 @@ class _Membership:
 
     def _await_report(self, pipe: int) -> None:
         said = b""
-        while select.select([pipe], [], [], _PATIENCE_S)[0]:
+        waiting = select.poll()  # not `select`: a program may have thousands of files open
+        waiting.register(pipe, select.POLLIN)
+        while waiting.poll(1000 * _PATIENCE_S):
             piece = os.read(pipe, 4096)
             said += piece
             *lines, rest = said.decode(errors="replace").split("\n")
