@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 
 from tests.faults.kit import LEASE_S, Stage
 from tests.support.ledger import boot_ns
-from tests.support.procs import eventually
+from tests.support.procs import alive, eventually
 
 
 def test_g5_six_deploys_in_one_jobs_life(stage: Stage) -> None:
@@ -63,6 +64,27 @@ def test_a_wedged_c_call_does_not_keep_the_process_alive(stage: Stage) -> None:
         stage.started(job, 2, timeout=5)
     assert [(stage.record(job).interruptions, stage.record(job).losses) for job in jobs] == [(1, 0), (1, 0)]
     assert stage.story().overlaps() == []
+
+
+def test_g13_a_run_in_a_c_call_is_dead_before_it_is_handed_back(stage: Stage) -> None:
+    worker = stage.ready_worker("-c", "2", "--grace", "1s", lease=10)
+    job = stage.add("wedge", 60.0)
+    pid = stage.started(job).pid
+    stage.ready_worker("-c", "2")
+    gone: list[int] = []
+
+    def watch() -> None:
+        while alive(pid):
+            time.sleep(0.001)
+        gone.append(boot_ns())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    worker.terminate()
+    heir = stage.started(job, 2, timeout=10)
+    watcher.join(5)
+    assert gone[0] < heir.start
+    assert stage.record(job).losses == 0
 
 
 def test_g8_a_running_job_hears_of_its_cancel_within_a_second(stage: Stage) -> None:
