@@ -18,6 +18,7 @@ for its parent.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import struct
@@ -169,7 +170,6 @@ class Board:
 
     def __init__(self, fd: int, page: mmap.mmap) -> None:
         self.fd = fd
-        self._close_file = weakref.finalize(self, os.close, fd)
         self._page: mmap.mmap | None = page
         self.words = memoryview(page).cast("q")
         """The page as numbers, for the one field that is written at every step of every coroutine."""
@@ -202,7 +202,12 @@ class Board:
         """
         if self._page is not None:
             self._leave_page()
-            self._close_file()
+            os.close(self.fd)
+
+    def __del__(self) -> None:
+        """Close what nobody has closed."""
+        with contextlib.suppress(AttributeError, OSError):  # it was never opened, or the interpreter is going
+            self.close()
 
     def _leave_page(self) -> None:
         """Read zeros and write nowhere: a step of a job that is going on here must not mark anything."""
