@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
@@ -759,3 +760,106 @@ async def test_the_handler_can_see_that_the_lease_is_in_doubt(bench: Bench) -> N
         worker.keeper._store = own
         await handle.result(timeout=WAIT_S)
     assert seen == [False, True]
+
+
+class SlowSweep:
+    """Stands in for what ends a solo job's processes: it takes as long as the test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began, self.may_end = threading.Event(), threading.Event()
+        monkeypatch.setattr("stillhere.worker.processes.end_own_offspring", self._sweep)
+
+    def _sweep(self, mark: str) -> bool:
+        assert mark == "m"
+        self.began.set()
+        return not self.may_end.wait(WAIT_S)
+
+
+@pytest.fixture
+def broom(monkeypatch: pytest.MonkeyPatch) -> SlowSweep:
+    return SlowSweep(monkeypatch)
+
+
+SOLO: dict[str, Any] = {"slots": 1, "long_places": 0, "lanes": "solo", "mark": "m"}
+
+
+@asynccontextmanager
+async def solo(bench: Bench) -> AsyncGenerator[Worker]:
+    """A solo worker that has told the store which tasks need one."""
+    async with bench.worker(**SOLO) as worker:
+        await bench.until(lambda: worker.fetcher.barren)
+        yield worker
+
+
+async def test_a_solo_worker_takes_no_job_while_it_cleans_up_after_the_last(bench: Bench, broom: SlowSweep) -> None:
+    """The processes of the next one would be taken for those of the last, and killed."""
+
+    @bench.app.task(process=True)
+    async def alone(number: int) -> int:
+        return number
+
+    async with solo(bench) as worker:
+        first, second = await alone.enqueue(1), await alone.enqueue(2)
+        await bench.until(broom.began.is_set)
+        assert bench.look(first).state == "running", "its end is told when its processes are gone"
+        assert not worker._wanted().any
+        worker.fetcher.ask_all()
+        turns = len(worker.holdings.all())
+        await asyncio.sleep(0.05)
+        assert (turns, len(worker.holdings.all()), worker.executor.started) == (1, 1, 1)
+        broom.may_end.set()
+        assert [await first.result(timeout=5), await second.result(timeout=5)] == [1, 2]
+
+
+async def test_a_drain_waits_for_the_clean_up_after_a_solo_job(bench: Bench, broom: SlowSweep) -> None:
+    """Its work is done: to leave now would hand it back, and beside its processes."""
+
+    @bench.app.task(process=True)
+    async def alone() -> int:
+        return 7
+
+    async with solo(bench) as worker:
+        job = await alone.enqueue()
+        await bench.until(broom.began.is_set)
+        worker.drain()
+        await bench.until(worker._told.done)
+        await asyncio.sleep(3 * module.DRAIN_LOOK_S)
+        assert not result_of(worker).done()
+        broom.may_end.set()
+        assert await result_of(worker) == 0
+    assert bench.look(job).state == "succeeded"
+
+
+async def test_a_clean_up_that_outlasts_the_drain_leaves_its_job_to_the_supervisor(
+    bench: Bench, broom: SlowSweep
+) -> None:
+    @bench.app.task(process=True)
+    async def alone() -> int:
+        return 7
+
+    async with solo(bench) as worker:
+        job = await alone.enqueue()
+        await bench.until(broom.began.is_set)
+        worker.drain(Timeline.at_once())
+        assert await result_of(worker) == 1
+        assert bench.look(job).state == "running"
+        bench.end(worker)
+        broom.may_end.set()
+
+
+async def test_a_solo_job_that_has_blocked_all_threads_of_the_loop_still_ends(bench: Bench, broom: SlowSweep) -> None:
+    blocked = threading.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+
+    @bench.app.task(process=True)
+    async def blocks() -> int:
+        loop.run_in_executor(None, blocked.wait, WAIT_S)
+        return 7
+
+    broom.may_end.set()
+    async with solo(bench):
+        try:
+            assert await (await blocks.enqueue()).result(timeout=5) == 7
+        finally:
+            blocked.set()

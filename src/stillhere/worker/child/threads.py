@@ -2,7 +2,8 @@
 
 A thread in a C call cannot be stopped. The threads of `concurrent.futures` are joined when the interpreter ends, so one
 such call would keep a dead worker's process for ever; these are daemon threads in a pool of our own. There are as many
-as jobs that ever ran at once, at most slots + long places, because nothing is claimed without a seat.
+as jobs that ever ran at once, at most slots + long places, because nothing is claimed without a seat; a solo worker has
+one more, to clean up.
 
 A thread that runs Python code can be told to stop by an exception that the interpreter raises in it at the next
 instruction. It must hit the function it is meant for and nothing else in that thread: it is set under a lock and only
@@ -11,6 +12,7 @@ while the function is being called, and taken back, under the same lock, when th
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import queue
 import threading
@@ -18,6 +20,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 R = TypeVar("R")
+
+LOOK_S = 0.005
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_exception.argtypes = [ctypes.c_ulong, ctypes.c_void_p]  # an object, or NULL: take it back
@@ -76,6 +80,14 @@ class Threads:
     def busy(self) -> int:
         """How many functions have not returned."""
         return len(self._busy)
+
+    async def settle(self, within_s: float) -> int:
+        """Give those that are on their way back a moment; how many functions have not returned then."""
+        loop = asyncio.get_running_loop()
+        over = loop.time() + within_s
+        while self._busy and loop.time() < over:  # noqa: ASYNC110 - a thread that is stuck would never set an event
+            await asyncio.sleep(LOOK_S)
+        return self.busy
 
     def submit(self, work: Callable[[], None]) -> None:
         """Run `work` in a thread that is idle, or in a new one. It must not raise.

@@ -28,6 +28,7 @@ from stillhere.domain.task import Tasks
 from stillhere.ports.backend import AsyncStore, Beat, BeatReply, End, Hint, Lanes, SyncStore
 from stillhere.worker import processes
 from stillhere.worker.board import Board, Phase
+from stillhere.worker.child.broom import Broom
 from stillhere.worker.child.crew import Crew
 from stillhere.worker.child.desk import Desk
 from stillhere.worker.child.ear import Ear
@@ -56,6 +57,8 @@ SOLO_POLL_S = 0.25
 LAST_CALL_S = 1.0
 """A drain waits so long for a claim or a registration that is on its way: what they did goes back in order then."""
 LEAVE_WITHIN_S = 1.0
+THREAD_BACK_S = 0.1
+"""A thread that has told the end of its call may not be back in its pool yet."""
 
 
 class Worker:
@@ -83,6 +86,7 @@ class Worker:
         self.holdings = Holdings(list(options.queues), board)
         self.places = Places(options.slots, options.long_places)
         self.executor = Executor(board, self.places, self._ended, options.long_after_ms)
+        self._broom = Broom(options.mark, self.executor.threads, self._swept, self.crew.fail)
         self.settler = Settler(store, self.identity, self.holdings, self.crew, self._settled)
         self.records = Records(store, own, self.identity, self.crew)
         self._desk = Desk(self.identity, self.records)
@@ -175,7 +179,7 @@ class Worker:
         for run in self.holdings.active():
             if not run.started:
                 self.executor.stop(run, "shutdown")
-        while self.holdings.active() or not self.settler.idle:
+        while self.holdings.active() or self._broom.busy or not self.settler.idle:
             now = boottime()
             if now >= self._leave_at:
                 return
@@ -192,7 +196,8 @@ class Worker:
 
     async def _leave(self) -> int:
         """Close this worker id, if nothing under it still runs: what is left of it then is handed back."""
-        left = max(len(self.holdings.active()), self.executor.threads.busy)
+        left = len(self.holdings.active()) + self._broom.busy
+        left = left or await self.executor.threads.settle(THREAD_BACK_S)
         if not left:
             ends = [
                 End(queue=queue, worker=self.identity.worker, reason="left", force=True, default=Verdict.INTERRUPTED)
@@ -214,8 +219,9 @@ class Worker:
         return room
 
     def _wanted(self) -> Room:
-        """A suspect has the process to itself; and a worker that leaves, or is not heard, wants nothing."""
-        if self.board.phase != Phase.RUN or any(run.grant.suspect for run in self.holdings.active()):
+        """A suspect has the process to itself; and a worker that leaves, is not heard, or cleans up, wants nothing."""
+        suspect = any(run.grant.suspect for run in self.holdings.active())
+        if suspect or self._broom.busy or self.board.phase != Phase.RUN:
             return Room(0, 0, self._lanes)
         most = self.holdings.room
         if self.options.max_jobs:
@@ -228,8 +234,7 @@ class Worker:
         return Room(slots, long, "both" if alone else "pool", self.places.seated if long > 0 else {})
 
     def _take(self, grant: Grant) -> Run | None:
-        task = self.tasks.get(grant.task)
-        if task is None:
+        if (task := self.tasks.get(grant.task)) is None:
             log.error("Job %s was granted although this worker does not know its task %r.", grant.id, grant.task)
             return None  # answered and not held: the next beat hands it back
         if self.holdings.find(grant.queue, grant.id, grant.token) is not None:
@@ -241,9 +246,17 @@ class Worker:
 
     def _ended(self, run: Run, outcome: Outcome | None) -> None:
         if self._lanes == "solo" and self.options.mark:
-            self.crew.spawn(self._clean_up(run, outcome))
+            self._broom.sweep(run, outcome)
         else:
             self._tell(run, outcome)
+
+    def _swept(self, run: Run, outcome: Outcome | None, found: bool) -> None:  # noqa: FBT001 - passed on
+        """A process whose job has left something may have modules that counted on it: it takes no other job."""
+        if found:
+            self._retire("its job had left processes running")
+        elif self.options.max_memory and processes.resident_bytes(os.getpid()) > self.options.max_memory / 2:
+            self._retire("what its job has left in memory is not the next one's fault")
+        self._tell(run, None if run.stopping == "lease_lost" else outcome)
 
     def _tell(self, run: Run, outcome: Outcome | None) -> None:
         if outcome is None:
@@ -251,17 +264,6 @@ class Worker:
         else:
             self.settler.add(run, outcome)
         self._changed()
-
-    async def _clean_up(self, run: Run, outcome: Outcome | None) -> None:
-        """What the job has left running ends before its end is told: nobody else may start beside it.
-
-        A process whose job has left something may have modules that counted on it: it takes no other job.
-        """
-        if await asyncio.to_thread(processes.end_own_offspring, self.options.mark):
-            self._retire("its job had left processes running")
-        elif self.options.max_memory and processes.resident_bytes(os.getpid()) > self.options.max_memory / 2:
-            self._retire("what its job has left in memory is not the next one's fault")
-        self._tell(run, outcome)
 
     def _settled(self) -> None:
         self._changed()
